@@ -1,0 +1,1 @@
+"""Kernels: operator schemas, the registry and the implementations."""

@@ -1,0 +1,1 @@
+"""The artifact: its schema, how it is read, and what is checked of it."""

@@ -1,0 +1,1 @@
+"""Sampling: from logits to the next token, by rules that do not depend on the batch."""

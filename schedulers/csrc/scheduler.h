@@ -1,0 +1,3 @@
+// The scheduler's public interface.
+#pragma once
+namespace tsscheduler {}

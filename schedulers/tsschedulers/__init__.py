@@ -1,0 +1,1 @@
+"""The scheduler: a C++ core behind typed stubs."""

@@ -1,0 +1,1 @@
+"""The compiler: recipe in, frozen artifact out."""
