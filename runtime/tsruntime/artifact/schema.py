@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from tskernels.schema import DType
 
@@ -118,7 +120,9 @@ class CacheStorage:
     kind: Literal["cache"] = "cache"
 
 
-Storage: TypeAlias = ArenaStorage | WeightStorage | InputStorage | CacheStorage
+Storage: TypeAlias = Annotated[
+    ArenaStorage | WeightStorage | InputStorage | CacheStorage, Field(discriminator="kind")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +205,7 @@ class WeightPart:
 class Weight:
     """One local weight: parts concatenated along dim 0, each sharded first.
 
-    It is stored once per coordinate along `axes`, in `weights/<file>` as `Mesh` coordinates give:
-    see `weight_file`. A `constant` is derived from the config alone (inverse RoPE frequencies) and
+    It is stored once per coordinate along `axes`: see `weight_file`. A `constant` is derived from the config alone (inverse RoPE frequencies) and
     given by value, so that it exists without a checkpoint.
     """
 
@@ -216,9 +219,10 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class CacheGroup:
-    """Layers that share a page layout. A layer's pool is [pages, 2, kv_heads, page_size, head_dim]
+    """Layers that share a page layout.
 
-    with key at index 0 and value at 1 of the second dim; kv_heads are this rank's. `window` is the
+    A layer's pool is [pages, 2, kv_heads, page_size, head_dim] with the key at index 0 and the
+    value at 1 of the second dim; `kv_heads` are this rank's, cut over `axes`. `window` is the
     sliding window in tokens, or None.
     """
 
@@ -279,9 +283,9 @@ class Plan:
 
 
 def weight_file(mesh: Mesh, weight: Weight, rank: int) -> str:
-    """File under `weights/` that holds `rank`'s shard of `weight`: `replicated.safetensors`, or
+    """File under `weights/` that holds `rank`'s shard of `weight`.
 
-    `<axes joined by +>-<coordinate>.safetensors`, such as `a-2.safetensors`.
+    `replicated.safetensors`, or `<axes joined by +>-<coordinate>.safetensors` (`a-2.safetensors`).
     """
     if not weight.axes:
         return "replicated.safetensors"

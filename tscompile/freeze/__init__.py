@@ -1,0 +1,1 @@
+"""Freezing: from a plan and a checkpoint to the artifact's bytes on disk."""

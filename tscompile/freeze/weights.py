@@ -1,0 +1,85 @@
+"""Cutting a checkpoint into the plan's weights: each tensor read once, every shard written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tscompile.checkpoint.base import Checkpoint
+from tscompile.freeze.safetensors_writer import SafetensorsWriter, TensorEntry
+from tsruntime.artifact.manifest import FileEntry
+from tsruntime.artifact.schema import Plan, Weight, WeightPart, weight_file
+from tsruntime.artifact.weights import shard_range
+
+Progress = Callable[[str], None]
+
+
+def stored_weights(plan: Plan) -> tuple[Weight, ...]:
+    """The weights that take bytes in the artifact: none where they are generated."""
+    if plan.dummy_seed is not None:
+        return ()
+    return tuple(weight for weight in plan.weights if weight.constant is None)
+
+
+def write_weights(
+    plan: Plan, checkpoint: Checkpoint, folder: Path, progress: Progress
+) -> dict[str, FileEntry]:
+    """Write `folder/*.safetensors`; sizes and digests by file name. Calls `progress` per weight."""
+    weights = stored_weights(plan)
+    with _writers(plan, weights, folder) as writers:
+        for weight in weights:
+            progress(weight.name)
+            parts = [(part, checkpoint.read(part.tensor)) for part in weight.parts]
+            for file, rank in _holders(plan, weight).items():
+                writers[file].write(weight.name, _shard(plan, weight, parts, rank))
+        return {name: writer.close() for name, writer in writers.items()}
+
+
+@contextmanager
+def _writers(
+    plan: Plan, weights: tuple[Weight, ...], folder: Path
+) -> Iterator[dict[str, SafetensorsWriter]]:
+    entries: dict[str, list[TensorEntry]] = {}
+    for weight in weights:
+        for file in _holders(plan, weight):
+            entry = TensorEntry(weight.name, weight.dtype, weight.shape)
+            entries.setdefault(file, []).append(entry)
+    writers = {
+        name: SafetensorsWriter(folder / name, listed) for name, listed in sorted(entries.items())
+    }
+    try:
+        yield writers
+    finally:
+        for writer in writers.values():
+            writer.abandon()
+
+
+def _holders(plan: Plan, weight: Weight) -> dict[str, int]:
+    """Each file that holds a shard of `weight`, with the first rank that reads it."""
+    holders: dict[str, int] = {}
+    for rank in range(plan.mesh.world):
+        holders.setdefault(weight_file(plan.mesh, weight, rank), rank)
+    return holders
+
+
+def _shard(
+    plan: Plan, weight: Weight, parts: list[tuple[WeightPart, Tensor]], rank: int
+) -> Tensor:
+    cut = [_cut(plan, part, tensor, rank) for part, tensor in parts]
+    whole = cut[0] if len(cut) == 1 else torch.cat(cut)
+    return whole.to(weight.dtype.torch).contiguous()
+
+
+def _cut(plan: Plan, part: WeightPart, tensor: Tensor, rank: int) -> Tensor:
+    dim = part.dim or 0
+    start, kept, padding = shard_range(plan, part, rank)
+    shard = tensor.narrow(dim, start, kept)
+    if not padding:
+        return shard
+    shape = list(shard.shape)
+    shape[dim] = padding
+    return torch.cat([shard, shard.new_zeros(shape)], dim=dim)
