@@ -1,0 +1,73 @@
+"""The closed table of operators: every op that a model may call and a plan may hold.
+
+T tokens, S sequences. Floating inputs of one op share a dtype unless its docstring says otherwise;
+ids, positions, slots and tables are int32 in a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tskernels.op import Op
+from tskernels.ops.attention.schema import attention, kv_write
+from tskernels.ops.collectives.schema import all_gather, all_reduce, all_to_all, reduce_scatter
+from tskernels.ops.elementwise.schema import add, silu_mul
+from tskernels.ops.embedding.schema import embedding
+from tskernels.ops.indexing.schema import mask, select_rows
+from tskernels.ops.indexing.schema import slice_ as slice  # noqa: A004 (the op's own name)
+from tskernels.ops.linear.schema import linear
+from tskernels.ops.norm.schema import rms_norm
+from tskernels.ops.rotary.schema import rotary, rotary_table
+from tskernels.ops.views.schema import flatten, narrow, split, unflatten
+
+__all__ = [
+    "OPS",
+    "Op",
+    "add",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "attention",
+    "embedding",
+    "flatten",
+    "kv_write",
+    "linear",
+    "mask",
+    "narrow",
+    "reduce_scatter",
+    "rms_norm",
+    "rotary",
+    "rotary_table",
+    "select_rows",
+    "silu_mul",
+    "slice",
+    "split",
+    "unflatten",
+]
+
+_ALL: tuple[Op[..., Any], ...] = (
+    embedding,
+    linear,
+    rms_norm,
+    add,
+    silu_mul,
+    rotary_table,
+    rotary,
+    kv_write,
+    attention,
+    select_rows,
+    mask,
+    slice,
+    split,
+    unflatten,
+    flatten,
+    narrow,
+    all_reduce,
+    all_gather,
+    reduce_scatter,
+    all_to_all,
+)
+
+OPS: Mapping[str, Op[..., Any]] = MappingProxyType({op.schema.name: op for op in _ALL})

@@ -1,0 +1,1 @@
+"""Paged attention and its cache."""

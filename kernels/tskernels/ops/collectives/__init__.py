@@ -1,0 +1,1 @@
+"""Collectives over the axes of the mesh."""

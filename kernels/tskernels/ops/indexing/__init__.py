@@ -1,0 +1,1 @@
+"""Selecting rows, slices and coordinates."""

@@ -1,0 +1,1 @@
+"""Views: aliases of the input, nothing runs."""
