@@ -12,9 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
+from typing_extensions import Buffer
 
 from tskernels.schema import DType
 from tsruntime.artifact.manifest import FileEntry
@@ -64,7 +66,7 @@ class SafetensorsWriter:
         if found != (entry.name, entry.dtype.torch, entry.shape):
             raise ValueError(f"expected {entry}, was given {found}")
         flat = tensor.contiguous().view(-1).view(torch.uint8)
-        self._put(memoryview(flat.numpy()))
+        self._put(memoryview(cast("Buffer", flat.numpy())))
 
     def close(self) -> FileEntry:
         """Finish the file; its size and digest."""

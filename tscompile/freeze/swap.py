@@ -7,18 +7,18 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tscompile.errors import DestinationTaken, DiskFull
+from tscompile.freeze.errors import DestinationTaken, DiskFull
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
 
 @contextmanager
-def staged(destination: Path) -> Iterator[Path]:
+def staged(destination: Path) -> Generator[Path]:
     """A folder beside `destination` that replaces it when the block ends without an error.
 
     On any error the folder is removed and `destination` stays as it was. A full disk is reported
@@ -36,7 +36,8 @@ def staged(destination: Path) -> Iterator[Path]:
         _swap(stage, destination)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(destination, stage) from error
+            free = shutil.disk_usage(destination.parent).free
+            raise DiskFull(destination, free) from error
         raise
     finally:
         shutil.rmtree(stage, ignore_errors=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def write_weights(
 @contextmanager
 def _writers(
     plan: Plan, weights: tuple[Weight, ...], folder: Path
-) -> Iterator[dict[str, SafetensorsWriter]]:
+) -> Generator[dict[str, SafetensorsWriter]]:
     entries: dict[str, list[TensorEntry]] = {}
     for weight in weights:
         for file in _holders(plan, weight):
@@ -66,9 +66,7 @@ def _holders(plan: Plan, weight: Weight) -> dict[str, int]:
     return holders
 
 
-def _shard(
-    plan: Plan, weight: Weight, parts: list[tuple[WeightPart, Tensor]], rank: int
-) -> Tensor:
+def _shard(plan: Plan, weight: Weight, parts: list[tuple[WeightPart, Tensor]], rank: int) -> Tensor:
     cut = [_cut(plan, part, tensor, rank) for part, tensor in parts]
     whole = cut[0] if len(cut) == 1 else torch.cat(cut)
     return whole.to(weight.dtype.torch).contiguous()

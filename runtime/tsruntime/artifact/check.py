@@ -23,6 +23,7 @@ from tsruntime.artifact.schema import (
     Program,
     RankIndex,
     Value,
+    Weight,
     WeightStorage,
 )
 
@@ -64,22 +65,22 @@ class _ProgramCheck:
                 self._arena(value, arena)
                 return
             case WeightStorage(weight=name):
-                known = self._weights.get(name)
-                fits = known is not None and (known.shape, known.dtype) == (value.shape, value.dtype)
+                weight = self._weights.get(name)
+                fits = weight is not None and _same_type(weight, value)
             case InputStorage(input=name):
                 fits = name in self._program.inputs and value.dtype == "int32"
             case CacheStorage(group=name, layer=layer):
                 groups = {g.name: g for g in self._plan.kv_cache.groups}
                 fits = name in groups and layer in groups[name].layers
         if not fits:
-            raise self._wrong(value.name, f"storage {value.storage} does not exist or has another type")
+            raise self._wrong(value.name, f"{value.storage} does not exist or has another type")
         self._ready.add(value.name)
 
     def _arena(self, value: Value, storage: ArenaStorage) -> None:
         if len(storage.strides) != len(value.shape) or storage.offset_bytes < 0:
             raise self._wrong(value.name, "strides do not fit the shape")
-        last = sum((n - 1) * s for n, s in zip(value.shape, storage.strides, strict=True) if n)
-        end = storage.offset_bytes + (last + 1) * value.dtype.itemsize * bool(math.prod(value.shape))
+        extent = _extent(value.shape, storage.strides)
+        end = storage.offset_bytes + extent * value.dtype.itemsize
         if end > self._program.arena_bytes or storage.offset_bytes % value.dtype.itemsize:
             raise self._wrong(
                 value.name, f"ends at byte {end} of an arena of {self._program.arena_bytes}"
@@ -115,6 +116,17 @@ class _ProgramCheck:
 
     def _wrong(self, where: str, what: str) -> PlanInvalid:
         return PlanInvalid(f"program {self._program.name}, {where}", what)
+
+
+def _same_type(weight: Weight, value: Value) -> bool:
+    return (weight.shape, weight.dtype) == (value.shape, value.dtype)
+
+
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first of a strided tensor to its end; 0 if it is empty."""
+    if math.prod(shape) == 0:
+        return 0
+    return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
 
 
 def resolved(attributes: Mapping[str, Attribute]) -> Mapping[str, AttributeValue]:

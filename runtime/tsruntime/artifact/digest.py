@@ -26,7 +26,7 @@ def sha256_file(path: Path) -> str:
 
 
 def canonical_json(data: object) -> bytes:
-    """One spelling for each value: sorted keys, no spaces, UTF-8, no NaN, one newline at the end."""
+    """One spelling for each value: sorted keys, no spaces, UTF-8, no NaN, a newline at the end."""
     text = json.dumps(
         data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

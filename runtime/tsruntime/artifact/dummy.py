@@ -59,9 +59,7 @@ def _distribution(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
     return 0.0, math.sqrt(3.0 / shape[-1])
 
 
-def _global_index(
-    index: Tensor, shape: tuple[int, ...], dim: int, start: int, size: int
-) -> Tensor:
+def _global_index(index: Tensor, shape: tuple[int, ...], dim: int, start: int, size: int) -> Tensor:
     """Row-major index in the whole tensor of local row-major indices."""
     inner = math.prod(shape[dim + 1 :])
     outer = index // (size * inner)

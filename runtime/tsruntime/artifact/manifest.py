@@ -102,7 +102,9 @@ def verify_files(path: Path, manifest: Manifest, wanted: Callable[[str], bool]) 
         digests = list(pool.map(lambda name: sha256_file(path / name), names))
     for name, digest in zip(names, digests, strict=True):
         if digest != (expected := manifest.files[name].sha256):
-            raise ArtifactDamaged(path, f"{name} was altered: sha256 {digest}, sealed as {expected}")
+            raise ArtifactDamaged(
+                path, f"{name} was altered: sha256 {digest}, sealed as {expected}"
+            )
 
 
 def _check_size(path: Path, name: str, entry: FileEntry) -> None:

@@ -205,8 +205,9 @@ class WeightPart:
 class Weight:
     """One local weight: parts concatenated along dim 0, each sharded first.
 
-    It is stored once per coordinate along `axes`: see `weight_file`. A `constant` is derived from the config alone (inverse RoPE frequencies) and
-    given by value, so that it exists without a checkpoint.
+    It is stored once per coordinate along `axes`: see `weight_file`. A `constant` is derived from
+    the config alone (inverse RoPE frequencies) and given by value, so that it exists without a
+    checkpoint.
     """
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Protocol, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,6 +15,12 @@ from tsruntime.artifact.errors import ArtifactDamaged, WeightsAbsent
 from tsruntime.artifact.schema import Plan, Weight, WeightPart, weight_file
 
 
+class _Mapped(Protocol):
+    """What is used of `safe_open`, whose own stubs are untyped."""
+
+    def get_tensor(self, name: str) -> Tensor: ...
+
+
 class WeightStore:
     """Gives each weight of `plan` as `rank` holds it. Files are mapped, not copied."""
 
@@ -22,7 +29,7 @@ class WeightStore:
         self._plan = plan
         self._rank = rank
         self._weights = {weight.name: weight for weight in plan.weights}
-        self._open: dict[str, safe_open] = {}
+        self._open: dict[str, _Mapped] = {}
 
     def tensor(self, name: str) -> Tensor:
         """The local tensor of weight `name`."""
@@ -36,7 +43,7 @@ class WeightStore:
     def _mapped(self, weight: Weight) -> Tensor:
         file = weight_file(self._plan.mesh, weight, self._rank)
         try:
-            tensor: Tensor = self._file(file).get_tensor(weight.name)
+            tensor = self._file(file).get_tensor(weight.name)
         except SafetensorError as error:
             raise ArtifactDamaged(self._path, f"weights/{file}: {error}") from None
         found, wanted = (tuple(tensor.shape), tensor.dtype), (weight.shape, weight.dtype.torch)
@@ -46,12 +53,12 @@ class WeightStore:
             )
         return tensor
 
-    def _file(self, name: str) -> safe_open:
+    def _file(self, name: str) -> _Mapped:
         if name not in self._open:
             path = self._path / "weights" / name
             if not path.is_file():
                 raise WeightsAbsent(self._path, name)
-            self._open[name] = safe_open(path, framework="pt")
+            self._open[name] = cast("_Mapped", safe_open(path, framework="pt"))
         return self._open[name]
 
 
@@ -86,9 +93,8 @@ def _dummy_part(plan: Plan, weight: Weight, part: WeightPart, rank: int) -> Tens
     assert plan.dummy_seed is not None
     dim = part.dim or 0
     start, kept, padding = shard_range(plan, part, rank)
-    tensor = generate(
-        plan.dummy_seed, part.tensor, part.shape, weight.dtype.torch, dim=dim, start=start, size=kept
-    )
+    dtype, seed = weight.dtype.torch, plan.dummy_seed
+    tensor = generate(seed, part.tensor, part.shape, dtype, dim=dim, start=start, size=kept)
     if not padding:
         return tensor
     shape = list(part.shape)
