@@ -76,7 +76,7 @@ def test_missing_weights_name_the_command_that_fills_them(artifact: Path) -> Non
 
 def test_every_field_of_the_manifest_is_sealed(artifact: Path) -> None:
     original = json.loads((artifact / "manifest.json").read_bytes())
-    changes: dict[str, object] = dict.fromkeys(("consumed", "versions", "target", "files"), {})
+    changes: dict[str, object] = {k: {} for k in ("consumed", "versions", "target", "files")}
     changes["name"] = "other"
     assert set(changes) | {"schema_version", "digest"} == set(original)
     for field, value in changes.items():

@@ -43,7 +43,7 @@ class WeightsDiffer(TsError):
 
     def __init__(self, artifact: Path, file: str, found: str, expected: str) -> None:
         super().__init__(
-            f"weights/{file} from this checkpoint has sha256 {found}, the manifest seals {expected}",
+            f"weights/{file} would have sha256 {found}, the manifest seals {expected}",
             remedy="give the checkpoint that the artifact was built from, or rebuild the artifact",
             where=str(artifact),
         )

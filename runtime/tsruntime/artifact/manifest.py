@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -76,10 +77,11 @@ def read_manifest(path: Path) -> Manifest:
     if not file.is_file():
         raise ArtifactMissing(path)
     try:
-        data = json.loads(file.read_bytes())
+        data: object = json.loads(file.read_bytes())
     except ValueError as error:
         raise ArtifactDamaged(path, f"manifest.json is not JSON: {error}") from None
-    version = data.get("schema_version") if isinstance(data, dict) else None
+    fields = cast("dict[str, object]", data) if isinstance(data, dict) else {}
+    version = fields.get("schema_version")
     if version != MANIFEST_VERSION:
         raise SchemaVersionMismatch(path, version, MANIFEST_VERSION)
     try:
@@ -99,7 +101,7 @@ def verify_files(path: Path, manifest: Manifest, wanted: Callable[[str], bool]) 
     for name in names:
         _check_size(path, name, manifest.files[name])
     with ThreadPoolExecutor(max_workers=4) as pool:
-        digests = list(pool.map(lambda name: sha256_file(path / name), names))
+        digests = list(pool.map(sha256_file, [path / name for name in names]))
     for name, digest in zip(names, digests, strict=True):
         if digest != (expected := manifest.files[name].sha256):
             raise ArtifactDamaged(
