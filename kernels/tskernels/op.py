@@ -45,7 +45,8 @@ class Op(Generic[P, R_co]):
         """Trace, infer or compute, as the class says; ShapeError where the inputs do not fit."""
         inputs, attributes = bind_arguments(self.schema, args, kwargs)
         if has_torch_function(inputs):
-            return cast("R_co", handle_torch_function(self, inputs, *inputs, **attributes))
+            itself = cast("Callable[..., R_co]", self)
+            return handle_torch_function(itself, inputs, *inputs, **attributes)
         tensors = [x for x in inputs if isinstance(x, Tensor)]
         if self.schema.kind is not OpKind.VIEW and any(x.is_meta for x in tensors):
             return cast("R_co", _on_meta(self.schema, inputs, attributes))

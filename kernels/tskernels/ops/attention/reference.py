@@ -45,14 +45,18 @@ def attention(
     here and may be anything elsewhere. Softmax in float32 (float64 for float64 inputs).
     """
     out = torch.zeros_like(query, memory_format=torch.contiguous_format)
-    starts = cast("list[int]", query_starts.tolist())
-    for s, length in enumerate(cast("list[int]", seq_lens.tolist())):
+    starts = _integers(query_starts)
+    for s, length in enumerate(_integers(seq_lens)):
         first, last = starts[s], starts[s + 1]
         if first < last:
             keys, values = _gather(cache, block_table[s], length)
             rows = query[first:last]
             out[first:last] = _attend(rows, keys, values, scale=scale, window=window)
     return out
+
+
+def _integers(values: Tensor) -> list[int]:
+    return cast("list[int]", values.tolist())  # pyright: ignore[reportUnknownMemberType]
 
 
 def _gather(cache: Tensor, pages: Tensor, length: int) -> tuple[Tensor, Tensor]:
