@@ -1,0 +1,1 @@
+"""Recorded programs: what replays a bound program as a whole."""

@@ -1,0 +1,1 @@
+"""The paged KV cache of one rank: page pools and page tables."""

@@ -1,0 +1,63 @@
+"""Pools of KV pages: one allocation a cache group, sliced a layer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tsruntime.artifact.schema import NULL_PAGE, CacheGroup, KvCache
+
+
+def pool_shape(kv: KvCache, group: CacheGroup) -> tuple[int, int, int, int, int, int]:
+    """[layers, pages, 2, kv_heads, page_size, head_dim] of this rank; key at 0, value at 1."""
+    return (len(group.layers), kv.pages, 2, group.kv_heads, kv.page_size, group.head_dim)
+
+
+def pool_bytes(kv: KvCache) -> int:
+    """Bytes of every group's pool on one rank."""
+    sizes = (np.prod(pool_shape(kv, group)) * group.dtype.itemsize for group in kv.groups)
+    return int(sum(sizes))
+
+
+class KvPools:
+    """The pages of every cache group on one rank.
+
+    Memory is reserved at once and touched as pages are used, so that the resident size grows with
+    use. Only the null page is written here: padding rows read and write it, and it starts finite.
+    """
+
+    def __init__(self, kv: KvCache) -> None:
+        self._pools: Mapping[str, Tensor] = {
+            group.name: torch.empty(pool_shape(kv, group), dtype=group.dtype.torch)
+            for group in kv.groups
+        }
+        self._layers: Mapping[tuple[str, int], int] = {
+            (group.name, layer): index
+            for group in kv.groups
+            for index, layer in enumerate(group.layers)
+        }
+        for pool in self._pools.values():
+            pool[:, NULL_PAGE].zero_()
+
+    def group(self, name: str) -> Tensor:
+        """[layers, pages, 2, kv_heads, page_size, head_dim] of one group."""
+        return self._pools[name]
+
+    def layer(self, group: str, layer: int) -> Tensor:
+        """[pages, 2, kv_heads, page_size, head_dim], contiguous, of the model's layer `layer`."""
+        return self._pools[group][self._layers[group, layer]]
+
+    def copy_pages(self, group: str, pairs: NDArray[np.int32]) -> None:
+        """Copy whole pages of all layers; `pairs` [n, 2] holds rows (from, to)."""
+        if len(pairs):
+            pool, index = self._pools[group], torch.as_tensor(pairs, dtype=torch.int64)
+            pool[:, index[:, 1]] = pool[:, index[:, 0]]
+
+    def zero_pages(self, group: str, pages: NDArray[np.int32]) -> None:
+        """Fill the pages `pages` [n] of all layers with zeros."""
+        if len(pages):
+            self._pools[group][:, torch.as_tensor(pages, dtype=torch.int64)] = 0

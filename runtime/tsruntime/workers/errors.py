@@ -1,0 +1,22 @@
+"""Failures of the rank processes (TS06xx)."""
+
+from __future__ import annotations
+
+from tskernels.errors import TsError
+
+
+class RankFailed(TsError):
+    """A rank process ended, or could not start."""
+
+    code = "TS0611"
+    summary = "A rank process failed, was killed, or never came up."
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, remedy="see the log above, then start tsrun again")
+
+
+class PlanMismatch(TsError):
+    """Ranks loaded different plans."""
+
+    code = "TS0612"
+    summary = "The ranks loaded artifacts whose plans differ."
