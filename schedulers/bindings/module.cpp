@@ -1,4 +1,176 @@
-// Python binding of the scheduler.
-#include <nanobind/nanobind.h>
+// Python binding of the scheduler. Errors of the core, which are texts, become exceptions here.
+#include "arrays.h"
 
-NB_MODULE(_core, m) { m.doc() = "The scheduler."; }
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace tsscheduler;
+
+namespace {
+
+void require(const std::string& problem) {
+    if (!problem.empty()) throw nb::value_error(problem.c_str());
+}
+
+// A view of one group that keeps its plan alive.
+struct GroupView {
+    std::shared_ptr<const Plan> plan;
+    const GroupPlan* group;
+};
+
+void bind_values(nb::module_& m) {
+    nb::class_<Handle>(m, "Handle")
+        .def_prop_ro("index", [](const Handle& h) { return h.index; })
+        .def_prop_ro("generation", [](const Handle& h) { return h.generation; })
+        .def("__eq__",
+             [](const Handle& a, nb::handle b) {
+                 return nb::isinstance<Handle>(b) && a == nb::cast<const Handle&>(b);
+             })
+        .def("__hash__",
+             [](const Handle& h) { return (std::uint64_t{h.generation} << 32U) | h.index; })
+        .def("__repr__", [](const Handle& h) {
+            return "Handle(" + std::to_string(h.index) + ", " + std::to_string(h.generation) + ")";
+        });
+    nb::class_<Admission>(m, "Admission")
+        .def_ro("handle", &Admission::handle)
+        .def_ro("slot", &Admission::slot)
+        .def_ro("cached_tokens", &Admission::cached_tokens);
+    nb::class_<Stats>(m, "Stats")
+        .def_ro("waiting", &Stats::waiting)
+        .def_ro("running", &Stats::running)
+        .def_ro("free_pages", &Stats::free_pages)
+        .def_ro("cached_pages", &Stats::cached_pages)
+        .def_ro("retractions", &Stats::retractions);
+}
+
+void bind_config(nb::module_& m) {
+    nb::class_<CacheGroupConfig>(m, "CacheGroupConfig")
+        .def(
+            "__init__",
+            [](CacheGroupConfig* self, std::string name, std::int32_t pages,
+               std::optional<std::int32_t> window) {
+                new (self) CacheGroupConfig{std::move(name), pages, window};
+            },
+            "name"_a, "pages"_a, "window"_a = nb::none());
+    nb::class_<Config>(m, "Config")
+        .def(
+            "__init__",
+            [](Config* self, std::int32_t page_size, std::int32_t max_batch,
+               std::int32_t max_model_len, std::int32_t token_budget,
+               std::vector<CacheGroupConfig> groups, std::int32_t tokens_per_step,
+               std::int32_t host_pages, bool prefix_cache, double watermark, std::int32_t ageing) {
+                Config config{page_size,         max_batch,       max_model_len, token_budget,
+                              std::move(groups), tokens_per_step, host_pages,    prefix_cache,
+                              watermark,         ageing};
+                require(config.problem());
+                new (self) Config(std::move(config));
+            },
+            nb::kw_only(), "page_size"_a, "max_batch"_a, "max_model_len"_a, "token_budget"_a,
+            "groups"_a, "tokens_per_step"_a = 1, "host_pages"_a = 0, "prefix_cache"_a = true,
+            "watermark"_a = 0.01, "ageing"_a = 64);
+}
+
+void bind_plan(nb::module_& m) {
+    nb::class_<GroupView>(m, "GroupPlan")
+        .def_prop_ro("slot_mapping",
+                     [](nb::handle_t<GroupView> h) {
+                         return vector_view(h, nb::cast<const GroupView&>(h).group->slot_mapping);
+                     })
+        .def_prop_ro("table_deltas",
+                     [](nb::handle_t<GroupView> h) {
+                         return rows_view(h, nb::cast<const GroupView&>(h).group->table_deltas, 3);
+                     })
+        .def_prop_ro("copies",
+                     [](nb::handle_t<GroupView> h) {
+                         return rows_view(h, nb::cast<const GroupView&>(h).group->copies, 2);
+                     })
+        .def_prop_ro("zero_pages", [](nb::handle_t<GroupView> h) {
+            return vector_view(h, nb::cast<const GroupView&>(h).group->zero_pages);
+        });
+
+    nb::class_<Plan> plan(m, "Plan");
+    plan.def_ro("step", &Plan::step)
+        .def_prop_ro("empty", &Plan::empty)
+        .def_prop_ro("reason", [](const Plan& p) { return to_string(p.reason); })
+        .def_prop_ro("num_sequences", [](const Plan& p) { return p.slots.size(); })
+        .def_prop_ro("num_tokens", &Plan::num_tokens)
+        .def_ro("num_decodes", &Plan::num_decodes)
+        .def_ro("admitted", &Plan::admitted)
+        .def_ro("retracted", &Plan::retracted)
+        .def_prop_ro("groups", [](std::shared_ptr<const Plan> p) {
+            std::vector<GroupView> views;
+            for (const GroupPlan& group : p->groups)
+                views.push_back({p, &group});
+            return views;
+        });
+    const auto array = [&plan](const char* name, std::vector<std::int32_t> Plan::* member) {
+        plan.def_prop_ro(name, [member](nb::handle_t<Plan> h) {
+            return vector_view(h, nb::cast<const Plan&>(h).*member);
+        });
+    };
+    array("slots", &Plan::slots);
+    array("query_starts", &Plan::query_starts);
+    array("seq_lens", &Plan::seq_lens);
+    array("positions", &Plan::positions);
+    array("token_ids", &Plan::token_ids);
+    array("samples", &Plan::samples);
+}
+
+Handle submit(Scheduler& scheduler, const TokenArray& tokens, std::int32_t max_new_tokens,
+              std::int32_t priority, std::int64_t salt) {
+    const Submission submission{as_span(tokens), max_new_tokens, priority, salt};
+    require(scheduler.refusal(submission));
+    return scheduler.submit(submission);
+}
+
+Handle submit_sequence(Scheduler& scheduler, const std::vector<std::int32_t>& tokens,
+                       std::int32_t max_new_tokens, std::int32_t priority, std::int64_t salt) {
+    const Submission submission{tokens, max_new_tokens, priority, salt};
+    require(scheduler.refusal(submission));
+    return scheduler.submit(submission);
+}
+
+void bind_scheduler(nb::module_& m) {
+    nb::class_<Scheduler>(m, "Scheduler")
+        .def(nb::init<Config>(), "config"_a)
+        .def("submit", &submit, "tokens"_a.noconvert(), "max_new_tokens"_a, nb::kw_only(),
+             "priority"_a = 0, "salt"_a = 0)
+        .def("submit", &submit_sequence, "tokens"_a, "max_new_tokens"_a, nb::kw_only(),
+             "priority"_a = 0, "salt"_a = 0)
+        .def("plan", [](Scheduler& s) { return std::const_pointer_cast<Plan>(s.plan()); })
+        .def(
+            "commit",
+            [](Scheduler& s, Step step, const TokenArray& slots, const TokenArray& tokens,
+               const FlagArray& finished) {
+                require(s.commit(step, {as_span(slots), as_span(tokens), as_span(finished)}));
+            },
+            "step"_a, "slots"_a, "tokens"_a, "finished"_a)
+        .def("abort", &Scheduler::abort, "handle"_a)
+        .def(
+            "transfer_done",
+            [](Scheduler&, std::int64_t ticket, bool) {
+                require("ticket " + std::to_string(ticket) + " is not outstanding");
+            },
+            "ticket"_a, "ok"_a)
+        .def("stats", &Scheduler::stats)
+        .def("check_invariants", [](Scheduler& s) {
+            if (const std::string broken = s.broken_invariant(); !broken.empty())
+                throw std::runtime_error(broken);
+        });
+}
+
+} // namespace
+
+NB_MODULE(_core, m) {
+    m.doc() = "The scheduler.";
+    m.attr("__version__") = TSSCHEDULER_VERSION;
+    bind_values(m);
+    bind_config(m);
+    bind_plan(m);
+    bind_scheduler(m);
+}

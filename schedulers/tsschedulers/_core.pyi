@@ -22,7 +22,11 @@ class CacheGroupConfig:
     def __init__(self, name: str, pages: int, window: int | None = None) -> None: ...
 
 class Config:
-    """Sizes that never change after the build."""
+    """Sizes that never change after the build. ValueError names the first that is wrong.
+
+    `tokens_per_step` is 1, or drafts + 1. An admission leaves `watermark` of each pool free while
+    others run. `ageing` is the number of steps of waiting that one unit of priority is worth.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Config:
         host_pages: int = 0,
         prefix_cache: bool = True,
         watermark: float = 0.01,
+        ageing: int = 64,
     ) -> None: ...
 
 class GroupPlan:
@@ -71,7 +76,8 @@ class Plan:
     """
 
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Counts from 1; 0 for an empty plan, which is not committed."""
     @property
     def empty(self) -> bool: ...
     @property
@@ -136,7 +142,10 @@ class Scheduler:
         priority: int = 0,
         salt: int = 0,
     ) -> Handle:
-        """Queue a request. ValueError if it could never run, naming the limit and both values."""
+        """Queue a request. ValueError if it could never run, naming the limit and both values.
+
+        A lower `priority` runs earlier; requests of different `salt` share no cached page.
+        """
     def plan(self) -> Plan: ...
     def commit(
         self,

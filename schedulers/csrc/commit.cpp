@@ -1,0 +1,97 @@
+// Committing a step: the results are checked whole, then applied.
+#include "scheduler.h"
+
+namespace tsscheduler {
+
+std::string Scheduler::commit(Step step, const Results& results) {
+    if (auto text = check_results(step, results); !text.empty()) return text;
+    clock_.committed = step;
+    const std::vector<Entry>& entries = flight_[step].entries;
+    for (std::size_t row = 0; row < entries.size(); ++row)
+        apply(entries[row], first_[row], counts_[row], results);
+    for (const auto& pool : pools_)
+        pool->pass(step);
+    slots_.pass(step);
+    return {};
+}
+
+std::string Scheduler::check_results(Step step, const Results& results) {
+    const std::string name = "step " + std::to_string(step);
+    if (clock_.in_flight() == 0) return name + ": no step is in flight";
+    if (step != clock_.committed + 1)
+        return name + ": the oldest step in flight is " + std::to_string(clock_.committed + 1);
+    if (results.slots.size() != results.tokens.size() ||
+        results.slots.size() != results.finished.size())
+        return name + ": " + std::to_string(results.slots.size()) + " slots, " +
+               std::to_string(results.tokens.size()) + " tokens and " +
+               std::to_string(results.finished.size()) + " finished must be equally many";
+    const std::vector<Entry>& entries = flight_[step].entries;
+    first_.assign(entries.size(), 0);
+    counts_.assign(entries.size(), 0);
+    for (std::size_t i = 0; i < results.slots.size(); ++i)
+        if (auto text = check_entry(step, i, results); !text.empty()) return name + ": " + text;
+    for (std::size_t row = 0; row < entries.size(); ++row)
+        if (entries[row].most > 0 && counts_[row] == 0 && requests_.find(entries[row].handle))
+            return name + ": no token for slot " + std::to_string(entries[row].slot);
+    return {};
+}
+
+std::string Scheduler::check_entry(Step step, std::size_t index, const Results& results) {
+    const StepRecord& record = flight_[step];
+    const SlotId slot = results.slots[index];
+    const std::string name = "slot " + std::to_string(slot);
+    const bool known = slot >= 0 && slot < config_.max_batch && record.entry_of_slot[slot] >= 0;
+    if (!known) return name + " is not in the step";
+    const std::int32_t row = record.entry_of_slot[slot];
+    if (record.entries[row].most == 0) return name + " samples no token in this step";
+    if (results.tokens[index] < 0)
+        return name + ": token " + std::to_string(results.tokens[index]) + " is negative";
+    if (counts_[row] == 0) first_[row] = index;
+    if (first_[row] + static_cast<std::size_t>(counts_[row]) != index)
+        return name + ": its tokens do not stand together";
+    if (++counts_[row] > record.entries[row].most)
+        return name + " yields at most " + std::to_string(record.entries[row].most) + " tokens";
+    if (counts_[row] > 1 && results.finished[index - 1])
+        return name + ": a token follows its last one";
+    return {};
+}
+
+void Scheduler::apply(const Entry& entry, std::size_t first, std::int32_t count,
+                      const Results& results) {
+    Request* request = requests_.find(entry.handle);
+    if (request == nullptr) return; // aborted or finished since: its late token is dropped
+    --request->steps_in_flight;
+    if (entry.most == 0) {
+        dispatch(request->state, Chunk{entry.end});
+        settle(*request);
+        return;
+    }
+    request->pending -= entry.most;
+    for (std::int32_t i = 0; i < count; ++i)
+        request->append(results.tokens[first + static_cast<std::size_t>(i)]);
+    // Rows whose draft was not taken are computed again.
+    const std::int32_t committed = entry.end - (entry.most - count);
+    dispatch(request->state, Token{committed});
+    if (Residence* home = request->home(); home != nullptr && entry.most > 1)
+        home->planned = committed;
+    settle(*request);
+    const bool stop = results.finished[first + static_cast<std::size_t>(count) - 1];
+    if (stop || request->known() == request->prompt + request->max_new) end(*request, Finish{});
+}
+
+// Publishes the pages that the commit completed and gives up those that left the window.
+void Scheduler::settle(Request& request) {
+    Residence* home = request.home();
+    if (home == nullptr) return;
+    const std::int32_t complete = home->committed / config_.page_size;
+    for (std::int32_t g = 0; g < home->tables.count(); ++g) {
+        Table& table = home->tables[g];
+        while (table.sealed() < complete)
+            table.seal_next();
+        // The next query stands at `committed` and reads the window that ends there.
+        if (const auto& window = config_.groups[g].window)
+            table.slide_to(std::max(0, home->committed + 1 - *window) / config_.page_size);
+    }
+}
+
+} // namespace tsscheduler

@@ -1,0 +1,45 @@
+// Sizes that never change after the build.
+#pragma once
+
+#include "table.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tsscheduler {
+
+struct CacheGroupConfig {
+    std::string name;
+    std::int32_t pages = 0; // counts the null page
+    std::optional<std::int32_t> window;
+};
+
+struct Config {
+    std::int32_t page_size = 16;
+    std::int32_t max_batch = 1;
+    std::int32_t max_model_len = 1;
+    std::int32_t token_budget = 1;
+    std::vector<CacheGroupConfig> groups;
+    std::int32_t tokens_per_step = 1; // rows of a decode: 1, or drafts + 1
+    std::int32_t host_pages = 0;
+    bool prefix_cache = true;
+    double watermark = 0.01;  // share of a pool that an admission leaves free
+    std::int32_t ageing = 64; // steps of waiting that one unit of priority is worth
+
+    // The first thing that is wrong, with both values; empty if nothing is.
+    [[nodiscard]] std::string problem() const;
+
+    // Pages that `positions` tokens take in a group without a window.
+    [[nodiscard]] std::int32_t pages_for(std::int32_t positions) const {
+        return ceil_div(positions, page_size);
+    }
+
+    // Pages that one request can hold at once in `group` while it computes `positions` tokens.
+    [[nodiscard]] std::int32_t peak_pages(std::int32_t group, std::int32_t positions) const;
+
+    // Pages of `group` that an admission leaves free while others run.
+    [[nodiscard]] std::int32_t watermark_pages(std::int32_t group) const;
+};
+
+} // namespace tsscheduler

@@ -1,0 +1,144 @@
+// A request's page table in one cache group: sealed pages, then open ones, four bytes each.
+#pragma once
+
+#include "pages.h"
+
+#include <array>
+#include <vector>
+
+namespace tsscheduler {
+
+// Owns its pages; destroyed, it puts them behind the fence of the last step that names them.
+// Pages that slid out of the window stand as the null page.
+class Table {
+  public:
+    Table() = default;
+
+    explicit Table(Pool& pool) : pool_(&pool) {}
+
+    Table(Table&& other) noexcept
+        : pool_(std::exchange(other.pool_, nullptr)), pages_(std::move(other.pages_)),
+          last_(other.last_), sealed_(other.sealed_), gone_(other.gone_),
+          announced_(other.announced_) {}
+
+    Table& operator=(Table&& other) noexcept {
+        if (this != &other) {
+            clear();
+            pool_ = std::exchange(other.pool_, nullptr);
+            pages_ = std::move(other.pages_);
+            last_ = other.last_;
+            sealed_ = other.sealed_;
+            gone_ = other.gone_;
+            announced_ = other.announced_;
+        }
+        return *this;
+    }
+
+    Table(const Table&) = delete;
+    Table& operator=(const Table&) = delete;
+
+    ~Table() { clear(); }
+
+    [[nodiscard]] std::int32_t size() const { return to_i32(pages_.size()); }
+
+    [[nodiscard]] std::int32_t sealed() const { return sealed_; }
+
+    [[nodiscard]] PageId page(std::int32_t index) const { return pages_[index]; }
+
+    void reserve(std::int32_t pages) { pages_.reserve(static_cast<std::size_t>(pages)); }
+
+    void append(OpenPage&& page) { pages_.push_back(std::move(page).forget()); }
+
+    // Sealed pages come before all open ones.
+    void append(SealedPage&& page) {
+        assert(sealed_ == size());
+        pages_.push_back(std::move(page).forget());
+        ++sealed_;
+    }
+
+    // The step names this table: its pages outlive it.
+    void touch(Step step) { last_ = step; }
+
+    // Where the token at `position` is written; its page must be open.
+    [[nodiscard]] std::int32_t write_slot(std::int32_t position, std::int32_t page_size) const {
+        const std::int32_t index = position / page_size;
+        assert(index >= sealed_ && pages_[index] != kNullPage);
+        return pages_[index] * page_size + position % page_size;
+    }
+
+    // Publishes the first open page: its owner becomes one of several readers.
+    void seal_next() {
+        assert(sealed_ < size());
+        if (pages_[sealed_] != kNullPage) {
+            OpenPage open(*pool_, pages_[sealed_]);
+            pages_[sealed_] = std::move(open).publish().forget();
+        }
+        ++sealed_;
+    }
+
+    // Gives up the pages below `index`: the window has passed them.
+    void slide_to(std::int32_t index) {
+        for (; gone_ < index && gone_ < size(); ++gone_)
+            pool_->drop(std::exchange(pages_[gone_], kNullPage), last_);
+    }
+
+    // Calls visit(index, page) for entries that the device has not been told of yet.
+    template <class Visit> void announce(Visit&& visit) {
+        for (; announced_ < size(); ++announced_)
+            visit(announced_, pages_[announced_]);
+    }
+
+    template <class Visit> void for_each_page(Visit&& visit) const {
+        for (PageId id : pages_)
+            if (id != kNullPage) visit(id);
+    }
+
+  private:
+    // Back to front, so that a cached prefix outlives what follows it.
+    void clear() noexcept {
+        if (pool_ == nullptr) return;
+        while (!pages_.empty()) {
+            if (pages_.back() != kNullPage) pool_->drop(pages_.back(), last_);
+            pages_.pop_back();
+        }
+        pool_ = nullptr;
+    }
+
+    Pool* pool_ = nullptr;
+    std::vector<PageId> pages_;
+    Step last_ = 0;
+    std::int32_t sealed_ = 0;
+    std::int32_t gone_ = 0;
+    std::int32_t announced_ = 0;
+};
+
+// Cache groups are few: full attention, a window or two, a latent.
+inline constexpr std::int32_t kMaxGroups = 4;
+
+// One table a cache group.
+class Tables {
+  public:
+    Tables() = default;
+
+    [[nodiscard]] std::int32_t count() const { return count_; }
+
+    Table& add(Pool& pool) {
+        assert(count_ < kMaxGroups);
+        return tables_[count_++] = Table(pool);
+    }
+
+    Table& operator[](std::int32_t group) { return tables_[group]; }
+
+    const Table& operator[](std::int32_t group) const { return tables_[group]; }
+
+    void touch(Step step) {
+        for (std::int32_t g = 0; g < count_; ++g)
+            tables_[g].touch(step);
+    }
+
+  private:
+    std::array<Table, kMaxGroups> tables_;
+    std::int32_t count_ = 0;
+};
+
+} // namespace tsscheduler
