@@ -11,6 +11,8 @@ from torch import Tensor
 
 from tskernels.communicator import Communicator
 from tskernels.kernel import BoundCall
+from tskernels.op import resolve_attributes
+from tskernels.ops import OPS
 from tskernels.registry import REGISTRY
 from tskernels.schema import AttributeValue, DType
 from tsruntime.artifact.schema import (
@@ -129,7 +131,7 @@ def _kernel(
     rank: int,
     communicators: Communicators,
 ) -> Callable[[], None]:
-    attributes = resolve(op.attributes, mesh, rank)
+    attributes = resolve_attributes(OPS[op.op].schema, resolve(op.attributes, mesh, rank))
     axes = op.attributes.get("axes")
     call = BoundCall(
         inputs=tuple(None if name is None else values[name] for name in op.inputs),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol, cast
 
@@ -78,35 +77,36 @@ class GlooCommunicator:
 
         Every rank ends with the same bits.
         """
-        self._wait(lambda: self._group.allreduce([x], _REDUCE_OPS[reduce]))
+        _wait(self._group.allreduce([x], _REDUCE_OPS[reduce]))
 
     def all_gather(self, out: Tensor, x: Tensor) -> None:
         """`out` [size, *x.shape] becomes every rank's `x`, by rank; both contiguous."""
-        self._wait(lambda: self._group._allgather_base(out, x))  # pyright: ignore[reportPrivateUsage]
+        _wait(self._group._allgather_base(out.view(-1), x.view(-1)))  # pyright: ignore[reportPrivateUsage]
 
     def reduce_scatter(self, out: Tensor, x: Tensor, reduce: str) -> None:
         """`out` becomes row `rank` of the reduced `x` [size, *out.shape]; both contiguous."""
         options = dist.ReduceScatterOptions()
         options.reduceOp = _REDUCE_OPS[reduce]
-        self._wait(lambda: self._group._reduce_scatter_base(out, x, options))  # pyright: ignore[reportPrivateUsage]
+        _wait(self._group._reduce_scatter_base(out.view(-1), x.view(-1), options))  # pyright: ignore[reportPrivateUsage]
 
     def all_to_all(self, out: Tensor, x: Tensor) -> None:
         """`out[i]` becomes rank i's `x[rank]`; both [size, ...], contiguous."""
-        self._wait(lambda: self._group.alltoall_base(out, x, [], []))
+        _wait(self._group.alltoall_base(out, x, [], []))
 
     def broadcast(self, x: Tensor, root: int) -> None:
         """Replace contiguous `x` by the root's."""
-        self._wait(lambda: self._group.broadcast(x, root))
+        _wait(self._group.broadcast(x, root))
 
     def barrier(self) -> None:
         """Wait until every rank has come here."""
-        self._wait(self._group.barrier)
+        _wait(self._group.barrier())
 
-    def _wait(self, start: Callable[[], _Work]) -> None:
-        try:
-            start().wait()
-        except RuntimeError as error:
-            raise PeerLostError(str(error).splitlines()[0]) from error
+
+def _wait(work: _Work) -> None:
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise PeerLostError(str(error).splitlines()[0]) from error
 
 
 def connect(store: Store, name: str, rank: int, size: int, timeout: timedelta) -> GlooCommunicator:

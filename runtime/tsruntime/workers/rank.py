@@ -18,6 +18,7 @@ from torch.distributed import (
 )
 
 from tskernels.platform import cpu_arch
+from tskernels.registry import REGISTRY
 from tsruntime.artifact.check import check_plan
 from tsruntime.artifact.errors import TargetMismatch
 from tsruntime.artifact.load import load_plan
@@ -28,6 +29,7 @@ from tsruntime.engine.engine import Engine
 from tsruntime.engine.loop import Loop, follow
 from tsruntime.engine.messages import Ready
 from tsruntime.executor.batch import idle_batch
+from tsruntime.executor.bind import VIEW_PIN
 from tsruntime.executor.choice import ProgramChoice
 from tsruntime.executor.collectives import (
     GlooCommunicator,
@@ -65,6 +67,11 @@ def check_target(path: Path, target: Target) -> None:
     built, here = f"{target.device} {target.arch}", f"cpu {cpu_arch()}"
     if built != here:
         raise TargetMismatch(path, built, here)
+
+
+def pins(plan: Plan) -> set[str]:
+    """Names of the kernels that the plan's programs run."""
+    return {op.pin for program in plan.programs for op in program.ops} - {VIEW_PIN}
 
 
 def compare_plans(everyone: GlooCommunicator, plan_file: Path) -> None:
@@ -110,6 +117,8 @@ def _work(
 def _load(path: Path, rank: int) -> Plan:
     plan = load_plan(path)
     check_target(path, plan.target)
+    if not pins(plan) <= set(REGISTRY.names()):
+        REGISTRY.load_plugins()
     if rank == 0:
         check_plan(plan)  # once: the others hold the same one, or `compare_plans` refuses
     return plan
