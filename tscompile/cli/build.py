@@ -1,0 +1,36 @@
+"""`tscompile build`: a recipe becomes a frozen artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tscompile.cli.progress import progress_bar
+from tscompile.deployment import compile_recipe
+from tscompile.freeze.freeze import freeze
+from tscompile.freeze.weights import stored_weights
+from tscompile.recipe import load
+
+
+@click.command()
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Default: artifacts/<name>.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key.")
+@click.option(
+    "--dump-plans",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the plan after each pass into this folder.",
+)
+def build(
+    recipe: Path, out: Path | None, overrides: tuple[str, ...], dump_plans: Path | None
+) -> None:
+    """Build the deployment that RECIPE describes."""
+    loaded = load(recipe, overrides)
+    deployment = compile_recipe(loaded, dump_plans)
+    destination = out or Path("artifacts") / loaded.name
+    stored = stored_weights(deployment.result.plan)
+    with progress_bar("writing weights", len(stored)) as progress:
+        manifest = freeze(deployment, destination, progress)
+    size = sum(entry.bytes for entry in manifest.files.values())
+    click.echo(f"{destination}  {size / 1e6:,.1f} MB  {manifest.digest[:16]}")

@@ -1,0 +1,28 @@
+"""`tscompile weights`: fill an artifact that travelled without its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tscompile.checkpoint import check_tensors, open_source
+from tscompile.cli.progress import progress_bar
+from tscompile.deployment import source_shapes
+from tscompile.freeze.refill import refill
+from tscompile.freeze.weights import stored_weights
+from tsruntime.artifact.load import load_plan, verify
+
+
+@click.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--from", "source", required=True, metavar="CHECKPOINT", help="As in model.source.")
+def weights(artifact: Path, source: str) -> None:
+    """Write the weights of ARTIFACT from CHECKPOINT; they must have the digests it seals."""
+    verify(artifact, weights=False)
+    plan = load_plan(artifact)
+    checkpoint = open_source(source)
+    check_tensors(checkpoint, source_shapes(plan), tied="lm_head.weight" not in source_shapes(plan))
+    with progress_bar("writing weights", len(stored_weights(plan))) as progress:
+        refill(artifact, plan, checkpoint, progress)
+    click.echo(f"{artifact}: weights filled")

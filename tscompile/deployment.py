@@ -1,0 +1,73 @@
+"""From a recipe to a compiled plan: the checkpoint opened, every check made, no weight read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tscompile.checkpoint import check_tensors, open_checkpoint
+from tscompile.checkpoint.base import Checkpoint
+from tscompile.ir.mesh import ParallelSizes
+from tscompile.ir.request import Buckets, CompileRequest, KvCacheRequest, LimitsRequest
+from tscompile.models.config import ModelConfig, from_hf
+from tscompile.passes.pipeline import CompileResult, compile_plan
+from tscompile.recipe import Recipe, check_model_length, check_parallel, kv_pages
+from tskernels.schema import DType
+from tsruntime.artifact.schema import Plan, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A recipe with its checkpoint and the plan made of them."""
+
+    recipe: Recipe
+    checkpoint: Checkpoint
+    result: CompileResult
+
+
+def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
+    """Compile `recipe`; its checkpoint's headers are checked against the plan's weights."""
+    checkpoint = open_checkpoint(recipe)
+    model = from_hf(checkpoint.config)
+    check_parallel(
+        recipe, heads=model.heads, kv_heads=model.kv_heads, intermediate=model.intermediate
+    )
+    check_model_length(recipe, model.max_positions)
+    result = compile_plan(_request(recipe, model, dump_dir))
+    if not recipe.model.is_dummy:
+        check_tensors(checkpoint, source_shapes(result.plan), tied=model.tied)
+    return Deployment(recipe, checkpoint, result)
+
+
+def source_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """Every checkpoint tensor that the plan's weights are cut from, with its whole shape."""
+    return {part.tensor: part.shape for weight in plan.weights for part in weight.parts}
+
+
+def _request(recipe: Recipe, model: ModelConfig, dump_dir: Path | None) -> CompileRequest:
+    sizes, target = recipe.parallel, recipe.target
+    dtype = DType(recipe.kv_cache.dtype)
+    page_bytes = (
+        model.layers
+        * 2
+        * (model.kv_heads // sizes.attn_tp)
+        * recipe.kv_cache.page_size
+        * model.head_dim
+        * dtype.itemsize
+    )
+    return CompileRequest(
+        name=recipe.name,
+        model=model,
+        dtype=DType(recipe.dtype),
+        target=Target(target.device, target.arch, target.topology),
+        parallel=ParallelSizes(
+            sizes.world, sizes.attn_tp, sizes.dense_tp, sizes.moe_tp, sizes.moe_ep
+        ),
+        buckets=Buckets(recipe.buckets.decode, recipe.buckets.extend, recipe.buckets.all_logits),
+        kv=KvCacheRequest(recipe.kv_cache.page_size, dtype, kv_pages(recipe, page_bytes)),
+        limits=LimitsRequest(
+            recipe.limits.max_model_len, recipe.limits.max_batch, recipe.limits.token_budget
+        ),
+        dummy_seed=recipe.model.seed if recipe.model.is_dummy else None,
+        dump_dir=dump_dir,
+    )
