@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -18,6 +18,21 @@ from tsruntime.sampling.params import SamplingParams
 from tsruntime.workers.launch import Workers, launch
 
 ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Run(Protocol):
+    """Runs `tscompile` in this process with the words given."""
+
+    def __call__(self, *words: str | Path) -> Done: ...
 
 
 def recipe(source: Path | str, *, world: int = 1, **sections: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -46,10 +46,10 @@ def commands() -> None:
     """Build LLM inference deployments ahead of time."""
 
 
-def main() -> None:
-    """Run the command line. Exit 1: it failed; 2: it was used wrongly."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line, or `arguments`. Exit 1: it failed; 2: it was used wrongly."""
     try:
-        commands(prog_name="tscompile")
+        commands(arguments, prog_name="tscompile")
     except TsError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
