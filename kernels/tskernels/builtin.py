@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from tskernels import reference
 from tskernels.kernel import KernelSpec
+from tskernels.ops.attention import native as attention_native
 from tskernels.ops.attention import torch as attention_torch
 from tskernels.ops.collectives import communicator as collectives_communicator
+from tskernels.ops.elementwise import native as elementwise_native
 from tskernels.ops.elementwise import torch as elementwise_torch
+from tskernels.ops.embedding import native as embedding_native
 from tskernels.ops.embedding import torch as embedding_torch
 from tskernels.ops.indexing import torch as indexing_torch
+from tskernels.ops.linear import native as linear_native
 from tskernels.ops.linear import torch as linear_torch
+from tskernels.ops.norm import native as norm_native
 from tskernels.ops.norm import torch as norm_torch
+from tskernels.ops.rotary import native as rotary_native
 from tskernels.ops.rotary import torch as rotary_torch
 
 SPECS: tuple[KernelSpec, ...] = (
     *reference.SPECS,
+    *attention_native.SPECS,
     *attention_torch.SPECS,
     *collectives_communicator.SPECS,
+    *elementwise_native.SPECS,
     *elementwise_torch.SPECS,
+    *embedding_native.SPECS,
     *embedding_torch.SPECS,
     *indexing_torch.SPECS,
+    *linear_native.SPECS,
     *linear_torch.SPECS,
+    *norm_native.SPECS,
     *norm_torch.SPECS,
+    *rotary_native.SPECS,
     *rotary_torch.SPECS,
 )

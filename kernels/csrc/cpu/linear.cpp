@@ -1,1 +1,0 @@
-#include "cpu/linear.h"

@@ -1,0 +1,32 @@
+"""embedding.native: one copy a row."""
+
+from __future__ import annotations
+
+from tskernels import _cpu
+from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec
+from tskernels.layout import address, grid, index_address, strides
+from tskernels.signatures import float32, indices
+
+
+def bind_embedding(call: BoundCall) -> Kernel:
+    """Rows of the shard; zeros for ids outside it."""
+    ids, weight, y = call.tensor(0), grid(call.tensor(1)), grid(call.outputs[0])
+    return _cpu.embedding(
+        index_address(ids),
+        address(weight),
+        strides(weight)[0],
+        weight.shape[0],
+        call.integer("vocab_start"),
+        address(y),
+        strides(y)[0],
+        rows=ids.shape[0],
+        width=weight.shape[2],
+        keep=(ids, weight, y),
+    )
+
+
+SPECS = (
+    KernelSpec(
+        "embedding", "native", bind_embedding, PERFORMANT, {**indices("ids"), **float32("weight")}
+    ),
+)
