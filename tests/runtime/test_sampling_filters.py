@@ -49,7 +49,7 @@ def oracle(
     logits: NDArray[np.float32], params: SamplingParams, seen: list[int]
 ) -> NDArray[np.float64]:
     """Probabilities [V] by transformers, in vLLM's order of operations."""
-    processors: list[Callable[[torch.LongTensor, torch.FloatTensor], torch.FloatTensor]] = []
+    processors: list[Callable[[torch.LongTensor, torch.FloatTensor], torch.Tensor]] = []
     if params.repetition_penalty != 1.0:
         processors.append(RepetitionPenaltyLogitsProcessor(params.repetition_penalty))
     processors.append(TemperatureLogitsWarper(params.temperature))
@@ -62,7 +62,7 @@ def oracle(
     scores = cast("torch.FloatTensor", torch.tensor(logits, dtype=torch.float64)[None])
     tokens = cast("torch.LongTensor", torch.tensor([seen]))
     for processor in processors:
-        scores = processor(tokens, scores)
+        scores = cast(torch.FloatTensor, processor(tokens, scores))
     return scores[0].softmax(-1).numpy()
 
 

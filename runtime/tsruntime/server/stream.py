@@ -1,0 +1,153 @@
+"""One client's sequences in flight: from engine events to text, until the last one is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from tsruntime.engine.messages import FinishReason, TokenOutput
+from tsruntime.server.detokenizer import Detokenizer
+from tsruntime.server.intake import GenerationRequest
+from tsruntime.server.stops import StopMatcher
+from tsruntime.server.tokenizer import TextTokenizer
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one sequence gained since its stream was last read."""
+
+    index: int
+    text: str
+    tokens: list[int]
+    finish: FinishReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as OpenAI counts them: a prompt once, however many choices it gives."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+    def body(self) -> dict[str, object]:
+        """The API's `usage` object."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+
+class LiveSequence:
+    """The state of one sequence: its held-back text and its counts."""
+
+    def __init__(self, request: GenerationRequest, tokenizer: TextTokenizer | None) -> None:
+        self.request = request
+        self.generated = 0
+        self.cached_tokens = 0
+        self._detokenizer = Detokenizer(tokenizer, request.tokens) if tokenizer else None
+        self._stops = StopMatcher(request.stop, include=request.include_stop)
+
+    def push(self, output: TokenOutput) -> tuple[str, FinishReason | None]:
+        """Text to show after `output`, and why the sequence ends here, if it does."""
+        self.generated += 1
+        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
+        if output.finish is FinishReason.STOP:  # the stop token's own text is not shown
+            return self._end("", output.finish)
+        text = self._detokenizer.push(output.token) if self._detokenizer else ""
+        if text and self.request.stop and self.generated >= self.request.params.min_tokens:
+            text, stopped = self._stops.push(text)
+            if stopped:
+                return text, FinishReason.STOP
+        if output.finish is not None:
+            return self._end(text, output.finish)
+        return text, None
+
+    def _end(self, text: str, finish: FinishReason) -> tuple[str, FinishReason]:
+        """`text` and all that was held back, a stop string in it still counting."""
+        rest = self._detokenizer.finish() if self._detokenizer else ""
+        last, stopped = self._stops.push(rest)
+        if stopped:
+            return text + last, FinishReason.STOP
+        return text + last + self._stops.finish(), finish
+
+
+class TokenStream:
+    """Sequences that one client waits for, read by `async for` as lists of deltas.
+
+    Deltas of one sequence that come between two reads are merged. Leaving the context (the client
+    went away, or an error) aborts what still runs. Raises what `fail` was given.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[GenerationRequest],
+        tokenizer: TextTokenizer | None,
+        abandon: Callable[[TokenStream], None],
+    ) -> None:
+        self._sequences = [LiveSequence(request, tokenizer) for request in requests]
+        self._running = len(requests)
+        self._pending: dict[int, Delta] = {}
+        self._error: Exception | None = None
+        self._news = asyncio.Event()
+        self._abandon = abandon
+
+    def push(self, index: int, output: TokenOutput) -> FinishReason | None:
+        """Take one token of sequence `index`; says why the sequence ended, if it did."""
+        text, finish = self._sequences[index].push(output)
+        delta = self._pending.get(index)
+        if delta is None:
+            self._pending[index] = Delta(index, text, [output.token], finish)
+        else:
+            delta.text += text
+            delta.tokens.append(output.token)
+            delta.finish = finish
+        if finish is not None:
+            self._running -= 1
+        self._news.set()
+        return finish
+
+    def fail(self, error: Exception) -> None:
+        """End the stream with `error`, once what came before has been read."""
+        self._error = error
+        self._news.set()
+
+    def usage(self, choices: int = 1) -> Usage:
+        """Counts so far, where each prompt has `choices` neighbouring sequences."""
+        prompts = self._sequences[::choices]
+        return Usage(
+            prompt_tokens=sum(len(sequence.request.tokens) for sequence in prompts),
+            completion_tokens=sum(sequence.generated for sequence in self._sequences),
+            cached_tokens=sum(sequence.cached_tokens for sequence in prompts),
+        )
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Delta]:
+        while not self._pending:
+            if self._error is not None:
+                raise self._error
+            if self._running == 0:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        deltas = list(self._pending.values())
+        self._pending.clear()
+        return deltas
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._abandon(self)

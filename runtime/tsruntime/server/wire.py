@@ -1,0 +1,195 @@
+"""The API's answers as bytes: whole JSON bodies, and server-sent events cut to size beforehand."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from tsruntime.engine.messages import FinishReason
+from tsruntime.server.stream import Delta, Usage
+
+DONE: Final = b"data: [DONE]\n\n"
+
+dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Compact JSON; made once, since json.dumps makes an encoder a call."""
+
+
+def event(value: object) -> bytes:
+    """One server-sent event."""
+    return f"data: {dumps(value)}\n\n".encode()
+
+
+@dataclass(slots=True)
+class Choice:
+    """One finished sequence of an answer that is not streamed."""
+
+    text: list[str] = field(default_factory=list[str])
+    tokens: list[int] = field(default_factory=list[int])
+    finish: FinishReason | None = None
+
+    def add(self, delta: Delta) -> None:
+        """Append what came."""
+        self.text.append(delta.text)
+        self.tokens.extend(delta.tokens)
+        self.finish = delta.finish
+
+
+class Wire(Protocol):
+    """How one endpoint words its answers."""
+
+    def begin(self, choices: int) -> bytes:
+        """Events that come before the first text."""
+        ...
+
+    def chunk(self, delta: Delta) -> bytes:
+        """Events for `delta`, possibly none."""
+        ...
+
+    def usage(self, usage: Usage) -> bytes:
+        """The event that comes last, with no choice in it."""
+        ...
+
+    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The body of an answer that is not streamed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What every chunk of one answer repeats, and which options shape it."""
+
+    id: str
+    created: int
+    model: str
+    usage_in_stream: bool = False
+    token_ids: bool = False
+
+    @classmethod
+    def new(
+        cls, prefix: str, model: str, *, usage_in_stream: bool = False, token_ids: bool = False
+    ) -> Identity:
+        """A fresh id (`cmpl-…`), as of now."""
+        id_ = f"{prefix}-{uuid.uuid4().hex}"
+        return cls(id_, int(time.time()), model, usage_in_stream, token_ids)
+
+    def body(self, kind: str, choices: Sequence[object]) -> dict[str, object]:
+        """An answer or chunk of type `kind`."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        }
+
+    def frame(self, kind: str) -> tuple[str, str]:
+        """The text of a chunk before and after its one choice."""
+        usage = ',"usage":null' if self.usage_in_stream else ""
+        before, after = dumps(self.body(kind, [0])).rsplit("0", 1)
+        return f"data: {before}", f"{after[:-1]}{usage}}}\n\n"
+
+    def ids(self, tokens: Sequence[int]) -> dict[str, object]:
+        """The `token_ids` field, if it was asked for."""
+        return {"token_ids": list(tokens)} if self.token_ids else {}
+
+
+class CompletionWire:
+    """`/v1/completions`."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._before, self._after = identity.frame("text_completion")
+
+    def begin(self, choices: int) -> bytes:
+        """Nothing precedes the text."""
+        return b""
+
+    def chunk(self, delta: Delta) -> bytes:
+        """One event, unless there is nothing to tell."""
+        if not (delta.text or delta.finish or self._identity.token_ids):
+            return b""
+        choice = self._choice(delta.index, delta.text, delta.finish, delta.tokens)
+        return f"{self._before}{dumps(choice)}{self._after}".encode()
+
+    def usage(self, usage: Usage) -> bytes:
+        """The usage event."""
+        body = self._identity.body("text_completion", [])
+        return event({**body, "usage": usage.body()})
+
+    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The JSON body."""
+        listed = [
+            self._choice(index, "".join(choice.text), choice.finish, choice.tokens)
+            for index, choice in enumerate(choices)
+        ]
+        body = self._identity.body("text_completion", listed)
+        return dumps({**body, "usage": usage.body()}).encode()
+
+    def _choice(
+        self, index: int, text: str, finish: FinishReason | None, tokens: Sequence[int]
+    ) -> dict[str, object]:
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": finish,
+            **self._identity.ids(tokens),
+        }
+
+
+class ChatWire:
+    """`/v1/chat/completions`."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._before, self._after = identity.frame("chat.completion.chunk")
+
+    def begin(self, choices: int) -> bytes:
+        """The role of each choice."""
+        delta = {"role": "assistant", "content": ""}
+        return b"".join(self._event(index, delta, None, {}) for index in range(choices))
+
+    def chunk(self, delta: Delta) -> bytes:
+        """One event, unless there is nothing to tell."""
+        if not (delta.text or delta.finish or self._identity.token_ids):
+            return b""
+        content = {"content": delta.text} if delta.text else {}
+        return self._event(delta.index, content, delta.finish, self._identity.ids(delta.tokens))
+
+    def usage(self, usage: Usage) -> bytes:
+        """The usage event."""
+        body = self._identity.body("chat.completion.chunk", [])
+        return event({**body, "usage": usage.body()})
+
+    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The JSON body."""
+        listed = [
+            {
+                "index": index,
+                "message": {
+                    "role": "assistant",
+                    "content": "".join(choice.text),
+                    "refusal": None,
+                },
+                "logprobs": None,
+                "finish_reason": choice.finish,
+                **self._identity.ids(choice.tokens),
+            }
+            for index, choice in enumerate(choices)
+        ]
+        body = self._identity.body("chat.completion", listed)
+        return dumps({**body, "usage": usage.body()}).encode()
+
+    def _event(
+        self,
+        index: int,
+        delta: dict[str, str],
+        finish: FinishReason | None,
+        ids: dict[str, object],
+    ) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish, **ids}
+        return f"{self._before}{dumps(choice)}{self._after}".encode()
