@@ -35,7 +35,12 @@ def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
     check_model_length(recipe, model.max_positions)
     result = compile_plan(_request(recipe, model, dump_dir))
     if not recipe.model.is_dummy:
-        check_tensors(checkpoint, source_shapes(result.plan), tied=model.tied)
+        check_tensors(
+            checkpoint,
+            source_shapes(result.plan),
+            tied=model.tied_embeddings,
+            where=recipe.where("model"),
+        )
     return Deployment(recipe, checkpoint, result)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tscompile.checkpoint import check_tensors, open_source
+from tscompile.checkpoint import check_tensors, open_weights
 from tscompile.cli.progress import progress_bar
 from tscompile.deployment import source_shapes
 from tscompile.freeze.refill import refill
@@ -21,8 +21,9 @@ def weights(artifact: Path, source: str) -> None:
     """Write the weights of ARTIFACT from CHECKPOINT; they must have the digests it seals."""
     verify(artifact, weights=False)
     plan = load_plan(artifact)
-    checkpoint = open_source(source)
-    check_tensors(checkpoint, source_shapes(plan), tied="lm_head.weight" not in source_shapes(plan))
+    checkpoint, expected = open_weights(source), source_shapes(plan)
+    tied = "lm_head.weight" not in expected
+    check_tensors(checkpoint, expected, tied=tied, where=source)
     with progress_bar("writing weights", len(stored_weights(plan))) as progress:
         refill(artifact, plan, checkpoint, progress)
     click.echo(f"{artifact}: weights filled")

@@ -1,0 +1,26 @@
+"""What this machine can do: the bandwidth that bounds decoding."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+
+import torch
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def read_bandwidth(threads: int, repeats: int = 7) -> float:
+    """Bytes a second at which `threads` threads read memory (a sum over 800 MB), median."""
+    torch.set_num_threads(threads)
+    data = torch.ones(200_000_000)
+    rates: list[float] = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        data.sum()
+        rates.append(data.nbytes / (time.perf_counter() - start))
+    return statistics.median(rates)
