@@ -1,0 +1,57 @@
+"""Compares the checkpoint's tensors with those of the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tscompile.checkpoint.base import Checkpoint
+from tscompile.errors import TensorMismatchError
+
+HARMLESS: Final = re.compile(r"(.*\.)?rotary_emb\.inv_freq")
+"""A buffer that old transformers releases saved and that the config determines."""
+
+MAX_LISTED: Final = 50
+"""Differences listed in full; the rest are counted."""
+
+
+def check_tensors(
+    checkpoint: Checkpoint,
+    expected: Mapping[str, tuple[int, ...]],
+    *,
+    tied: bool,
+    where: str,
+) -> None:
+    """Refuse a tensor too many, one too few, or of another shape; all of them in one error.
+
+    `expected` maps each parameter's Hugging Face name to its shape. A saved `lm_head.weight` is
+    ignored where the embedding is `tied` to it, as transformers does, and so are `HARMLESS`.
+    """
+    found = checkpoint.tensors
+    lines = [
+        f"{name} {list(shape)} is missing"
+        for name, shape in sorted(expected.items())
+        if name not in found
+    ]
+    for name, info in sorted(found.items()):
+        wanted = expected.get(name)
+        if wanted is None and not _harmless(name, tied=tied):
+            lines.append(f"{name} {list(info.shape)} is one too many")
+        elif wanted is not None and tuple(wanted) != info.shape:
+            lines.append(f"{name} is {list(info.shape)}, the model's is {list(wanted)}")
+    if not lines:
+        return
+    shown = lines[:MAX_LISTED]
+    if len(lines) > MAX_LISTED:
+        shown.append(f"and {len(lines) - MAX_LISTED} more")
+    text = shown[0] if len(shown) == 1 else f"{len(lines)} differences\n  " + "\n  ".join(shown)
+    raise TensorMismatchError(
+        f"the checkpoint's tensors are not the model's: {text}",
+        remedy="use the config.json that the checkpoint was saved with, or fetch it again",
+        where=where,
+    )
+
+
+def _harmless(name: str, *, tied: bool) -> bool:
+    return HARMLESS.fullmatch(name) is not None or (tied and name == "lm_head.weight")
