@@ -206,7 +206,7 @@ def _environment(threads: int, inherited: Mapping[str, str]) -> Mapping[str, str
 
 def _own_failure(rank: _Rank) -> str | None:
     """How `rank` failed, unless it is well, has ended well, or just lost touch with the others."""
-    message = _told(rank.control)
+    message = _told(rank)
     if message is not None:
         return f"rank {rank.index} failed: {message}"
     code = rank.process.poll()
@@ -217,10 +217,13 @@ def _own_failure(rank: _Rank) -> str | None:
     return f"rank {rank.index} (pid {rank.process.pid}) exited with code {code}"
 
 
-def _told(control: Connection) -> str | None:
+def _told(rank: _Rank) -> str | None:
+    """What the rank said of its failure. Where its pipe is closed, it is about to be gone."""
     try:
-        news: object = control.recv() if control.poll(0) else None
+        news: object = rank.control.recv() if rank.control.poll(0) else None
     except (EOFError, OSError):
+        with suppress(subprocess.TimeoutExpired):
+            rank.process.wait(_CAUSE_SECONDS)
         return None
     return news.message if isinstance(news, Failed) else None
 
