@@ -45,7 +45,8 @@ void bind_values(nb::module_& m) {
         .def_ro("running", &Stats::running)
         .def_ro("free_pages", &Stats::free_pages)
         .def_ro("cached_pages", &Stats::cached_pages)
-        .def_ro("retractions", &Stats::retractions);
+        .def_ro("retractions", &Stats::retractions)
+        .def_ro("work", &Stats::work);
 }
 
 void bind_config(nb::module_& m) {
@@ -53,45 +54,46 @@ void bind_config(nb::module_& m) {
         .def(
             "__init__",
             [](CacheGroupConfig* self, std::string name, std::int32_t pages,
-               std::optional<std::int32_t> window) {
-                new (self) CacheGroupConfig{std::move(name), pages, window};
+               std::optional<std::int32_t> window, bool zero_pages) {
+                new (self) CacheGroupConfig{std::move(name), pages, window, zero_pages};
             },
-            "name"_a, "pages"_a, "window"_a = nb::none());
+            "name"_a, "pages"_a, "window"_a = nb::none(), "zero_pages"_a = false);
     nb::class_<Config>(m, "Config")
         .def(
             "__init__",
             [](Config* self, std::int32_t page_size, std::int32_t max_batch,
                std::int32_t max_model_len, std::int32_t token_budget,
                std::vector<CacheGroupConfig> groups, std::int32_t tokens_per_step,
-               std::int32_t host_pages, bool prefix_cache, double watermark, std::int32_t ageing) {
-                Config config{page_size,         max_batch,       max_model_len, token_budget,
-                              std::move(groups), tokens_per_step, host_pages,    prefix_cache,
-                              watermark,         ageing};
+               std::int32_t host_pages, bool prefix_cache, double watermark, std::int32_t ageing,
+               std::int32_t prefix_hash_bits) {
+                Config config{page_size,         max_batch,       max_model_len,   token_budget,
+                              std::move(groups), tokens_per_step, host_pages,      prefix_cache,
+                              watermark,         ageing,          prefix_hash_bits};
                 require(config.problem());
                 new (self) Config(std::move(config));
             },
             nb::kw_only(), "page_size"_a, "max_batch"_a, "max_model_len"_a, "token_budget"_a,
             "groups"_a, "tokens_per_step"_a = 1, "host_pages"_a = 0, "prefix_cache"_a = true,
-            "watermark"_a = 0.01, "ageing"_a = 64);
+            "watermark"_a = 0.01, "ageing"_a = 64, "prefix_hash_bits"_a = 32);
 }
 
 void bind_plan(nb::module_& m) {
-    nb::class_<GroupView>(m, "GroupPlan")
-        .def_prop_ro("slot_mapping",
-                     [](nb::handle_t<GroupView> h) {
-                         return vector_view(h, nb::cast<const GroupView&>(h).group->slot_mapping);
-                     })
-        .def_prop_ro("table_deltas",
-                     [](nb::handle_t<GroupView> h) {
-                         return rows_view(h, nb::cast<const GroupView&>(h).group->table_deltas, 3);
-                     })
-        .def_prop_ro("copies",
-                     [](nb::handle_t<GroupView> h) {
-                         return rows_view(h, nb::cast<const GroupView&>(h).group->copies, 2);
-                     })
-        .def_prop_ro("zero_pages", [](nb::handle_t<GroupView> h) {
-            return vector_view(h, nb::cast<const GroupView&>(h).group->zero_pages);
+    nb::class_<GroupView> group(m, "GroupPlan");
+    const auto group_array = [&group](const char* name, auto member, std::size_t columns) {
+        group.def_prop_ro(name, [member, columns](nb::handle_t<GroupView> h) {
+            return rows_view(h, nb::cast<const GroupView&>(h).group->*member, columns);
         });
+    };
+    group.def_prop_ro("slot_mapping", [](nb::handle_t<GroupView> h) {
+        return vector_view(h, nb::cast<const GroupView&>(h).group->slot_mapping);
+    });
+    group.def_prop_ro("zero_pages", [](nb::handle_t<GroupView> h) {
+        return vector_view(h, nb::cast<const GroupView&>(h).group->zero_pages);
+    });
+    group_array("table_deltas", &GroupPlan::table_deltas, 3);
+    group_array("copies", &GroupPlan::copies, 2);
+    group_array("stores", &GroupPlan::stores, 3);
+    group_array("loads", &GroupPlan::loads, 3);
 
     nb::class_<Plan> plan(m, "Plan");
     plan.def_ro("step", &Plan::step)
@@ -142,6 +144,13 @@ void bind_scheduler(nb::module_& m) {
              "priority"_a = 0, "salt"_a = 0)
         .def("submit", &submit_sequence, "tokens"_a, "max_new_tokens"_a, nb::kw_only(),
              "priority"_a = 0, "salt"_a = 0)
+        .def(
+            "fork",
+            [](Scheduler& s, Handle parent, std::int32_t max_new_tokens) {
+                require(s.fork_refusal(parent, max_new_tokens));
+                return s.fork(parent, max_new_tokens);
+            },
+            "parent"_a, "max_new_tokens"_a)
         .def("plan", [](Scheduler& s) { return std::const_pointer_cast<Plan>(s.plan()); })
         .def(
             "commit",

@@ -9,8 +9,7 @@ std::string Scheduler::commit(Step step, const Results& results) {
     const std::vector<Entry>& entries = flight_[step].entries;
     for (std::size_t row = 0; row < entries.size(); ++row)
         apply(entries[row], first_[row], counts_[row], results);
-    for (const auto& pool : pools_)
-        pool->pass(step);
+    cache_.pass(step);
     slots_.pass(step);
     return {};
 }
@@ -58,40 +57,25 @@ std::string Scheduler::check_entry(Step step, std::size_t index, const Results& 
 
 void Scheduler::apply(const Entry& entry, std::size_t first, std::int32_t count,
                       const Results& results) {
+    ++clock_.work;
     Request* request = requests_.find(entry.handle);
     if (request == nullptr) return; // aborted or finished since: its late token is dropped
     --request->steps_in_flight;
-    if (entry.most == 0) {
-        dispatch(request->state, Chunk{entry.end});
-        settle(*request);
-        return;
-    }
     request->pending -= entry.most;
     for (std::int32_t i = 0; i < count; ++i)
         request->append(results.tokens[first + static_cast<std::size_t>(i)]);
     // Rows whose draft was not taken are computed again.
-    const std::int32_t committed = entry.end - (entry.most - count);
-    dispatch(request->state, Token{committed});
-    if (Residence* home = request->home(); home != nullptr && entry.most > 1)
-        home->planned = committed;
-    settle(*request);
-    const bool stop = results.finished[first + static_cast<std::size_t>(count) - 1];
-    if (stop || request->known() == request->prompt + request->max_new) end(*request, Finish{});
-}
-
-// Publishes the pages that the commit completed and gives up those that left the window.
-void Scheduler::settle(Request& request) {
-    Residence* home = request.home();
-    if (home == nullptr) return;
-    const std::int32_t complete = home->committed / config_.page_size;
-    for (std::int32_t g = 0; g < home->tables.count(); ++g) {
-        Table& table = home->tables[g];
-        while (table.sealed() < complete)
-            table.seal_next();
-        // The next query stands at `committed` and reads the window that ends there.
-        if (const auto& window = config_.groups[g].window)
-            table.slide_to(std::max(0, home->committed + 1 - *window) / config_.page_size);
+    const std::int32_t committed = entry.end - std::max(0, entry.most - count);
+    if (entry.most == 0)
+        dispatch(request->state, Chunk{committed});
+    else
+        dispatch(request->state, Token{committed});
+    if (Residence* home = request->home()) {
+        if (entry.most > 1) home->planned = committed;
+        cache_.settle(*home, *request);
     }
+    const bool stop = count > 0 && results.finished[first + static_cast<std::size_t>(count) - 1];
+    if (stop || request->remaining_to_commit() == 0) end(*request, Finish{});
 }
 
 } // namespace tsscheduler

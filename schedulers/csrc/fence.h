@@ -9,9 +9,11 @@
 namespace tsscheduler {
 
 // The last planned and the last committed step. Everything that is fenced reads the same clock.
+// `work` counts the elementary operations done so far: rows, pages, nodes, requests visited.
 struct Clock {
     Step planned = 0;
     Step committed = 0;
+    mutable std::int64_t work = 0;
 
     [[nodiscard]] Step in_flight() const { return planned - committed; }
 

@@ -10,6 +10,20 @@ namespace tsscheduler {
 
 class Pool;
 
+// Who keeps cached pages: told when a page is only cached, and when it is in use again.
+class PageListener {
+  public:
+    virtual void idle(std::int32_t group, PageId page) = 0;
+    virtual void busy(std::int32_t group, PageId page) = 0;
+
+    // Frees the least recently used page; requires evictable(group) > 0.
+    virtual void evict(std::int32_t group) = 0;
+    [[nodiscard]] virtual std::int32_t evictable(std::int32_t group) const = 0;
+
+  protected:
+    ~PageListener() = default;
+};
+
 // Shared and read only: its content is complete and never changes. Made by publishing.
 class SealedPage {
   public:
@@ -91,11 +105,13 @@ class OpenPage {
 };
 
 // The pages of one cache group. References count owners: tables, the tree, tickets, the fence.
+// The fence holds references, so that a page which is free or only cached is in no step in flight.
 class Pool {
   public:
     // `pages` counts the null page.
     Pool(std::int32_t pages, const Clock& clock)
-        : clock_(&clock), refs_(static_cast<std::size_t>(pages), 0) {
+        : clock_(&clock), refs_(static_cast<std::size_t>(pages), 0),
+          cached_(static_cast<std::size_t>(pages), 0) {
         free_.reserve(refs_.size());
         for (PageId id = pages - 1; id > kNullPage; --id)
             free_.push_back(id);
@@ -104,25 +120,64 @@ class Pool {
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
+    void listen(PageListener& listener, std::int32_t group) {
+        listener_ = &listener;
+        group_ = group;
+    }
+
     // Pages that can be handed out at all.
     [[nodiscard]] std::int32_t total() const { return to_i32(refs_.size()) - 1; }
 
     [[nodiscard]] std::int32_t free() const { return to_i32(free_.size()); }
+
+    // Pages that only the cache refers to.
+    [[nodiscard]] std::int32_t idle() const { return idle_; }
+
+    // Pages that allocate() can give now.
+    [[nodiscard]] std::int32_t obtainable() const {
+        return free() + (listener_ == nullptr ? 0 : listener_->evictable(group_));
+    }
 
     // References behind the fence.
     [[nodiscard]] std::int32_t fenced() const { return fence_.size(); }
 
     [[nodiscard]] std::int32_t references(PageId id) const { return refs_[id]; }
 
-    [[nodiscard]] Fence<PageId> const& fence() const { return fence_; }
+    [[nodiscard]] const Fence<PageId>& fence() const { return fence_; }
 
-    // Requires free() > 0.
+    // Requires obtainable() > 0; evicts when nothing is free.
     OpenPage allocate() {
+        ++clock_->work;
+        if (free_.empty()) listener_->evict(group_);
         assert(!free_.empty());
         const PageId id = free_.back();
         free_.pop_back();
         refs_[id] = 1;
         return OpenPage(*this, id);
+    }
+
+    // The cache takes over this reference.
+    PageId cache(SealedPage&& page) {
+        const PageId id = std::move(page).forget();
+        assert(refs_[id] > 1 && cached_[id] == 0);
+        cached_[id] = 1;
+        return id;
+    }
+
+    // One more owner of a cached page.
+    SealedPage share_cached(PageId id) {
+        assert(cached_[id] != 0);
+        retain(id);
+        return SealedPage(*this, id);
+    }
+
+    // The cache gives up an idle page.
+    void uncache(PageId id) {
+        assert(refs_[id] == 1 && cached_[id] != 0);
+        cached_[id] = 0;
+        refs_[id] = 0;
+        --idle_;
+        free_.push_back(id);
     }
 
     void pass(Step step) {
@@ -134,7 +189,13 @@ class Pool {
     friend class OpenPage;
     friend class Table;
 
-    void retain(PageId id) { ++refs_[id]; }
+    void retain(PageId id) {
+        ++clock_->work;
+        if (refs_[id]++ == 1 && cached_[id] != 0) {
+            --idle_;
+            listener_->busy(group_, id);
+        }
+    }
 
     // Drops one reference once step `last` has committed.
     void drop(PageId id, Step last) {
@@ -145,11 +206,22 @@ class Pool {
     }
 
     void release(PageId id) {
-        if (--refs_[id] == 0) free_.push_back(id);
+        ++clock_->work;
+        const std::int32_t left = --refs_[id];
+        if (left == 0) {
+            free_.push_back(id);
+        } else if (left == 1 && cached_[id] != 0) {
+            ++idle_;
+            listener_->idle(group_, id);
+        }
     }
 
     const Clock* clock_;
+    PageListener* listener_ = nullptr;
+    std::int32_t group_ = 0;
+    std::int32_t idle_ = 0;
     std::vector<std::int32_t> refs_;
+    std::vector<std::uint8_t> cached_;
     std::vector<PageId> free_;
     Fence<PageId> fence_;
 };

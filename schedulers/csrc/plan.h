@@ -13,6 +13,8 @@ struct GroupPlan {
     std::vector<std::int32_t> table_deltas; // [n, 3] slot, index, page
     std::vector<std::int32_t> copies;       // [n, 2] from page, to page
     std::vector<std::int32_t> zero_pages;   // [n]
+    std::vector<std::int32_t> stores;       // [n, 3] ticket, page, host page
+    std::vector<std::int32_t> loads;        // [n, 3] ticket, host page, page
 };
 
 struct Admission {
@@ -68,6 +70,8 @@ struct Plan {
             group.table_deltas.clear();
             group.copies.clear();
             group.zero_pages.clear();
+            group.stores.clear();
+            group.loads.clear();
         }
         admitted.clear();
         retracted.clear();

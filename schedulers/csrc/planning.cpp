@@ -1,17 +1,7 @@
 // Planning a step: one pass over the running requests in their order, then admissions.
-#include "scheduler.h"
+#include "draft.h"
 
 namespace tsscheduler {
-
-struct Scheduler::Draft {
-    Step step;
-    Plan& plan;
-    StepRecord& record;
-    std::int32_t prefill_budget = 0;             // what the decodes leave of the token budget
-    bool pressed = false;                        // somebody had to wait or to go
-    std::array<std::int32_t, kMaxGroups> owed{}; // pages that earlier requests wait for
-    std::vector<std::pair<Request*, std::int32_t>> chunks{};
-};
 
 std::shared_ptr<const Plan> Scheduler::plan() {
     std::shared_ptr<Plan> plan = blank_plan();
@@ -37,7 +27,8 @@ std::shared_ptr<const Plan> Scheduler::plan() {
 }
 
 EmptyReason Scheduler::why_empty() const {
-    return requests_.live() == 0 ? EmptyReason::idle : EmptyReason::in_flight;
+    if (requests_.live() == 0) return EmptyReason::idle;
+    return clock_.in_flight() > 0 ? EmptyReason::in_flight : EmptyReason::waiting_transfer;
 }
 
 // A plan that nobody reads any more, or a new one.
@@ -48,19 +39,17 @@ std::shared_ptr<Plan> Scheduler::blank_plan() {
             return plan;
         }
     plans_.push_back(std::make_shared<Plan>());
-    plans_.back()->groups.resize(pools_.size());
+    plans_.back()->groups.resize(config_.groups.size());
     plans_.back()->clear();
     return plans_.back();
 }
 
 // Rows of the request's next decode; 0 if it is not its turn.
 std::int32_t Scheduler::ready_rows(Request& request) const {
-    const Residence& home = *request.home();
     if (request.unplanned_prefill() > 0 || request.remaining() == 0) return 0;
     // Several tokens a step: how far it got is known only at the commit.
     if (config_.tokens_per_step > 1 && request.pending > 0) return 0;
-    assert(home.planned == request.known() + request.pending - 1);
-    (void)home;
+    assert(request.home()->planned == request.known() + request.pending - 1);
     return std::min(config_.tokens_per_step, request.remaining());
 }
 
@@ -73,19 +62,19 @@ std::int32_t Scheduler::decode_rows() const {
 
 void Scheduler::plan_running(Draft& draft) {
     for (std::int32_t i = 0; i < running_.size(); ++i) {
+        ++clock_.work;
         Request& request = running_[i];
-        if (const std::int32_t rows = ready_rows(request); rows > 0) {
-            const Room room = make_room(draft, request, request.home()->planned + rows);
-            if (room == Room::lost) break;
-            if (room == Room::later) continue;
+        const std::int32_t decode = ready_rows(request);
+        const std::int32_t chunk = std::min(request.unplanned_prefill(), draft.prefill_budget);
+        const std::int32_t rows = std::max(decode, chunk);
+        if (rows == 0) continue;
+        const Room room = make_room(draft, request, request.home()->planned + rows);
+        if (room == Room::lost) return; // it was the last
+        if (room == Room::later) continue;
+        if (decode > 0) {
             emit(draft, request, rows, true);
             ++draft.plan.num_decodes;
-        } else if (const std::int32_t left = request.unplanned_prefill(); left > 0) {
-            const std::int32_t chunk = std::min(left, draft.prefill_budget);
-            if (chunk == 0) continue;
-            const Room room = make_room(draft, request, request.home()->planned + chunk);
-            if (room == Room::lost) break;
-            if (room == Room::later) continue;
+        } else {
             draft.prefill_budget -= chunk;
             draft.chunks.emplace_back(&request, chunk);
         }
@@ -97,94 +86,66 @@ void Scheduler::plan_chunks(Draft& draft) {
         emit(draft, *request, chunk, chunk == request->unplanned_prefill());
 }
 
-void Scheduler::admit(Draft& draft) {
-    while (!waiting_.empty() && draft.prefill_budget > 0 && slots_.free() > 0) {
-        Request& first = **waiting_.begin();
-        // A step in flight still names it: its token comes first. Nobody passes it.
-        if (first.steps_in_flight > 0 || !fits(first)) return;
-        waiting_.erase(waiting_.begin());
-        place(draft, first);
-    }
-}
-
-bool Scheduler::fits(const Request& request) const {
-    const bool alone = running_.empty();
-    for (std::int32_t g = 0; g < to_i32(pools_.size()); ++g) {
-        std::int32_t need = config_.peak_pages(g, request.known());
-        if (!alone) need += config_.watermark_pages(g);
-        if (!alone && request.retracted) need += config_.pages_for(config_.tokens_per_step);
-        if (need > pools_[g]->free()) return false;
-    }
-    return true;
-}
-
-// Gives the request its place and its first chunk.
-void Scheduler::place(Draft& draft, Request& request) {
-    Residence home{.slot = slots_.take()};
-    for (std::int32_t g = 0; g < to_i32(pools_.size()); ++g) {
-        Table& table = home.tables.add(*pools_[g]);
-        if (!config_.groups[g].window) grow(table, *pools_[g], request.known());
-    }
-    draft.plan.admitted.push_back({request.handle, home.slot.id(), home.planned});
-    [[maybe_unused]] const Outcome outcome =
-        dispatch(request.state, Admit{std::move(home), request.known()});
-    assert(outcome == Outcome::applied);
-    running_.insert(request);
-    const std::int32_t chunk = std::min(request.unplanned_prefill(), draft.prefill_budget);
-    draft.prefill_budget -= chunk;
-    Residence& placed = *request.home();
-    for (std::int32_t g = 0; g < to_i32(pools_.size()); ++g)
-        grow(placed.tables[g], *pools_[g], placed.planned + chunk);
-    emit(draft, request, chunk, chunk == request.unplanned_prefill());
-}
-
-std::int32_t Scheduler::missing(const Table& table, std::int32_t end) const {
-    return std::max(0, config_.pages_for(end) - table.size());
-}
-
-void Scheduler::grow(Table& table, Pool& pool, std::int32_t end) const {
-    table.reserve(config_.pages_for(end));
-    for (std::int32_t n = missing(table, end); n > 0; --n)
-        table.append(pool.allocate());
-}
-
 // Gets the pages that the request needs to compute positions up to `end`. If there are too few,
-// waits for those behind the fence, or else retracts the last request in the order.
+// waits for those that are on their way back, or else retracts the last request in the order.
 Scheduler::Room Scheduler::make_room(Draft& draft, Request& request, std::int32_t end) {
-    const std::int32_t groups = to_i32(pools_.size());
     while (true) {
         Tables& tables = request.home()->tables;
         bool now = true;
         bool soon = true;
-        for (std::int32_t g = 0; g < groups; ++g) {
-            const std::int32_t need = missing(tables[g], end);
+        for (std::int32_t g = 0; g < cache_.groups(); ++g) {
+            const std::int32_t need = cache_.missing(tables[g], end);
             if (need == 0) continue;
-            const std::int32_t free = pools_[g]->free() - draft.owed[g];
-            now = now && need <= free;
-            soon = soon && need <= free + pools_[g]->fenced();
+            const std::int32_t have = cache_.pool(g).obtainable() - draft.owed[g];
+            now = now && need <= have;
+            soon = soon && (need <= have || need <= have + returning(g));
         }
         if (now) {
-            for (std::int32_t g = 0; g < groups; ++g)
-                grow(tables[g], *pools_[g], end);
+            for (std::int32_t g = 0; g < cache_.groups(); ++g)
+                cache_.grow(tables[g], g, end);
             return Room::taken;
         }
         draft.pressed = true;
-        if (soon || &running_[0] == &running_.last()) {
-            for (std::int32_t g = 0; g < groups; ++g)
-                draft.owed[g] += missing(tables[g], end);
+        // The first in the order never goes.
+        if (soon || running_.size() == 1) {
+            for (std::int32_t g = 0; g < cache_.groups(); ++g)
+                draft.owed[g] += cache_.missing(tables[g], end);
             return Room::later;
         }
         Request& victim = running_.last();
-        const bool self = &victim == &request;
         retract(draft, victim);
-        if (self) return Room::lost;
+        if (&victim == &request) return Room::lost;
     }
+}
+
+// Pages that come back without a retraction: when the steps in flight commit, when a store is
+// done, or when the load of an aborted request is.
+std::int32_t Scheduler::returning(std::int32_t group) {
+    std::int32_t pages = cache_.pool(group).fenced();
+    transfers_.for_each([&](const Ticket& ticket) {
+        if (ticket.kind == Ticket::Kind::store || requests_.find(ticket.handle) == nullptr)
+            pages += ticket.device[group].size();
+    });
+    return pages;
 }
 
 void Scheduler::retract(Draft& draft, Request& request) {
     draft.prefill_budget += ready_rows(request);
+    Retract event;
+    if (auto ticket = cache_.store(*request.home(), request)) {
+        const std::int32_t begin = ticket->begin;
+        const std::int32_t end = ticket->end;
+        const TicketId id = transfers_.add(std::move(*ticket));
+        const Ticket& kept = transfers_[id];
+        for (std::int32_t g = 0; g < cache_.groups(); ++g)
+            for (std::int32_t i = begin; i < end; ++i)
+                if (const PageId page = kept.device[g].page(i - begin); page != kNullPage)
+                    draft.plan.groups[g].stores.insert(draft.plan.groups[g].stores.end(),
+                                                       {id, page, kept.host[g].page(i)});
+        event.store = id;
+    }
     running_.erase(request);
-    [[maybe_unused]] const Outcome outcome = dispatch(request.state, Retract{});
+    [[maybe_unused]] const Outcome outcome = dispatch(request.state, event);
     assert(outcome == Outcome::applied);
     request.retracted = true;
     waiting_.insert(&request);
@@ -198,6 +159,7 @@ void Scheduler::emit(Draft& draft, Request& request, std::int32_t rows, bool sam
     const std::int32_t end = begin + rows;
     const bool decode = request.unplanned_prefill() == 0;
     Plan& plan = draft.plan;
+    clock_.work += rows;
     plan.slots.push_back(home.slot.id());
     plan.seq_lens.push_back(end);
     plan.samples.push_back(sample ? 1 : 0);
@@ -207,8 +169,8 @@ void Scheduler::emit(Draft& draft, Request& request, std::int32_t rows, bool sam
                                                             : kUnknownToken);
     }
     plan.query_starts.push_back(plan.num_tokens());
-    for (std::int32_t g = 0; g < home.tables.count(); ++g)
-        emit_group(plan.groups[g], home.tables[g], home.slot.id(), begin, end);
+    for (std::int32_t g = 0; g < cache_.groups(); ++g)
+        emit_group(plan.groups[g], g, home, end);
     const std::int32_t most = !sample ? 0 : decode ? rows : 1;
     draft.record.add({request.handle, home.slot.id(), end, most});
     home.planned = end;
@@ -217,12 +179,16 @@ void Scheduler::emit(Draft& draft, Request& request, std::int32_t rows, bool sam
     ++request.steps_in_flight;
 }
 
-void Scheduler::emit_group(GroupPlan& plan, Table& table, SlotId slot, std::int32_t begin,
+void Scheduler::emit_group(GroupPlan& plan, std::int32_t group, Residence& home,
                            std::int32_t end) const {
+    Table& table = home.tables[group];
+    const bool zero = config_.groups[group].zero_pages;
     table.announce([&](std::int32_t index, PageId page) {
-        plan.table_deltas.insert(plan.table_deltas.end(), {slot, index, page});
+        ++clock_.work;
+        plan.table_deltas.insert(plan.table_deltas.end(), {home.slot.id(), index, page});
+        if (zero && index >= table.sealed()) plan.zero_pages.push_back(page);
     });
-    for (std::int32_t position = begin; position < end; ++position)
+    for (std::int32_t position = home.planned; position < end; ++position)
         plan.slot_mapping.push_back(table.write_slot(position, config_.page_size));
 }
 

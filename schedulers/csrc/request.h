@@ -13,12 +13,16 @@ struct Request {
     Handle handle;
     Order order;
     std::int64_t salt = 0;
+    std::int32_t priority = 0;
     std::int32_t prompt = 0;          // tokens of the prompt
     std::int32_t max_new = 0;         // tokens to generate at most
     std::int32_t pending = 0;         // tokens being sampled by steps in flight
     std::int32_t steps_in_flight = 0; // uncommitted steps that name it
     bool live = false;
-    bool retracted = false;      // has lost its place before
+    bool retracted = false;   // has lost its place before
+    bool load_failed = false; // computes its prefix at the next admission
+    bool forked = false;
+    Handle parent;               // of a fork: whose tokens it began with
     std::vector<TokenId> tokens; // prompt and committed output
     State state;
 
@@ -26,6 +30,9 @@ struct Request {
 
     // Tokens still to be asked for, beyond those in flight.
     [[nodiscard]] std::int32_t remaining() const { return prompt + max_new - known() - pending; }
+
+    // Tokens that it may still get.
+    [[nodiscard]] std::int32_t remaining_to_commit() const { return prompt + max_new - known(); }
 
     [[nodiscard]] Residence* home() {
         if (auto* decoding = std::get_if<Decoding>(&state)) return &decoding->home;

@@ -3,10 +3,9 @@
 namespace tsscheduler {
 
 Scheduler::Scheduler(Config config)
-    : config_(std::move(config)), slots_(config_.max_batch, clock_), flight_(config_.max_batch) {
+    : config_(std::move(config)), cache_(config_, clock_), slots_(config_.max_batch, clock_),
+      flight_(config_.max_batch) {
     assert(config_.problem().empty());
-    for (const CacheGroupConfig& group : config_.groups)
-        pools_.push_back(std::make_unique<Pool>(group.pages, clock_));
 }
 
 std::string Scheduler::refusal(const Submission& submission) const {
@@ -25,11 +24,12 @@ std::string Scheduler::refusal(const Submission& submission) const {
         if (token < 0) return "token " + std::to_string(token) + " is negative";
     // The last token is never read, so it needs no place in the cache.
     const std::int32_t positions = to_i32(length) - 1;
-    for (std::int32_t g = 0; g < to_i32(pools_.size()); ++g) {
+    for (std::int32_t g = 0; g < cache_.groups(); ++g) {
         const std::int32_t need = config_.peak_pages(g, positions);
-        if (need > pools_[g]->total())
+        if (need > cache_.pool(g).total())
             return sizes + " need " + std::to_string(need) + " pages of group '" +
-                   config_.groups[g].name + "', which has " + std::to_string(pools_[g]->total());
+                   config_.groups[g].name + "', which has " +
+                   std::to_string(cache_.pool(g).total());
     }
     return {};
 }
@@ -38,6 +38,7 @@ Handle Scheduler::submit(const Submission& submission) {
     Request& request = requests_.add();
     request.order = {std::int64_t{submission.priority} * config_.ageing + clock_.planned,
                      arrivals_++};
+    request.priority = submission.priority;
     request.salt = submission.salt;
     request.prompt = to_i32(submission.tokens.size());
     request.max_new = submission.max_new_tokens;
@@ -53,9 +54,26 @@ bool Scheduler::abort(Handle handle) {
     return true;
 }
 
+std::string Scheduler::fork_refusal(Handle parent, std::int32_t max_new_tokens) {
+    const Request* request = requests_.find(parent);
+    if (request == nullptr) return "the parent of the fork is not live";
+    return refusal({request->tokens, max_new_tokens});
+}
+
+Handle Scheduler::fork(Handle parent, std::int32_t max_new_tokens) {
+    const Request& from = *requests_.find(parent);
+    const Handle handle = submit({from.tokens, max_new_tokens, from.priority, from.salt});
+    Request& request = *requests_.find(handle);
+    request.forked = true;
+    request.parent = parent;
+    return handle;
+}
+
 template <class Event> void Scheduler::end(Request& request, Event event) {
     if (request.home() != nullptr)
         running_.erase(request);
+    else if (std::holds_alternative<Loading>(request.state))
+        --loading_;
     else
         waiting_.erase(&request);
     [[maybe_unused]] const Outcome outcome = dispatch(request.state, std::move(event));
@@ -69,12 +87,13 @@ template void Scheduler::end(Request&, Finish);
 Stats Scheduler::stats() const {
     Stats stats;
     stats.waiting = to_i32(waiting_.size());
-    stats.running = running_.size();
-    for (const auto& pool : pools_) {
-        stats.free_pages.push_back(pool->free());
-        stats.cached_pages.push_back(0);
+    stats.running = running_.size() + loading_;
+    for (std::int32_t g = 0; g < cache_.groups(); ++g) {
+        stats.free_pages.push_back(cache_.pool(g).free());
+        stats.cached_pages.push_back(cache_.pool(g).idle());
     }
     stats.retractions = retractions_;
+    stats.work = clock_.work;
     return stats;
 }
 

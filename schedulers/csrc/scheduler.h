@@ -1,7 +1,7 @@
-// The scheduler: decides what each step computes, and owns every page and slot.
+// The scheduler: decides what each step computes.
 #pragma once
 
-#include "config.h"
+#include "cache.h"
 #include "flight.h"
 #include "plan.h"
 #include "queues.h"
@@ -18,6 +18,7 @@ struct Stats {
     std::vector<std::int32_t> free_pages;
     std::vector<std::int32_t> cached_pages;
     std::int64_t retractions = 0;
+    std::int64_t work = 0;
 };
 
 // What a client asks for.
@@ -42,11 +43,20 @@ class Scheduler {
     // `config.problem()` must be empty.
     explicit Scheduler(Config config);
 
+    Scheduler(const Scheduler&) = delete;
+    Scheduler& operator=(const Scheduler&) = delete;
+
     // Why such a request could never run.
     [[nodiscard]] std::string refusal(const Submission& submission) const;
 
     // Requires an empty refusal().
     Handle submit(const Submission& submission);
+
+    // Why such a fork could never run; `parent` must be live.
+    [[nodiscard]] std::string fork_refusal(Handle parent, std::int32_t max_new_tokens);
+
+    // A request that goes on from the parent's committed tokens. Requires an empty fork_refusal().
+    Handle fork(Handle parent, std::int32_t max_new_tokens);
 
     [[nodiscard]] std::shared_ptr<const Plan> plan();
 
@@ -54,16 +64,25 @@ class Scheduler {
 
     bool abort(Handle handle);
 
+    [[nodiscard]] std::string transfer_done(TicketId ticket, bool ok);
+
     [[nodiscard]] Stats stats() const;
 
     // The first invariant that does not hold; walks everything, for tests.
     [[nodiscard]] std::string broken_invariant();
 
-    [[nodiscard]] const Config& config() const { return config_; }
-
   private:
     struct Draft;
     enum class Room { taken, later, lost };
+
+    // The admission that failed last. It cannot succeed before there is more room than this, less
+    // what was published since.
+    struct Blocked {
+        Handle handle;
+        std::int32_t group;
+        std::int32_t need;
+        std::int64_t published;
+    };
 
     // planning.cpp
     std::shared_ptr<Plan> blank_plan();
@@ -71,33 +90,38 @@ class Scheduler {
     [[nodiscard]] std::int32_t decode_rows() const;
     void plan_running(Draft& draft);
     void plan_chunks(Draft& draft);
-    void admit(Draft& draft);
-    void place(Draft& draft, Request& request);
-    [[nodiscard]] bool fits(const Request& request) const;
     Room make_room(Draft& draft, Request& request, std::int32_t end);
-    [[nodiscard]] std::int32_t missing(const Table& table, std::int32_t end) const;
-    void grow(Table& table, Pool& pool, std::int32_t end) const;
     void retract(Draft& draft, Request& request);
     void emit(Draft& draft, Request& request, std::int32_t rows, bool sample);
-    void emit_group(GroupPlan& plan, Table& table, SlotId slot, std::int32_t begin,
-                    std::int32_t end) const;
+    void emit_group(GroupPlan& plan, std::int32_t group, Residence& home, std::int32_t end) const;
     [[nodiscard]] EmptyReason why_empty() const;
+
+    // admission.cpp
+    void admit(Draft& draft);
+    [[nodiscard]] bool may_fit(const Request& request) const;
+    [[nodiscard]] bool fits(const Request& request, const Hit& hit);
+    void place(Draft& draft, Request& request, const Hit& hit);
+    void begin_load(Draft& draft, Request& request, Residence home, const Hit& hit);
+    void begin_prefill(Draft& draft, Request& request, Residence home);
+    [[nodiscard]] std::int32_t returning(std::int32_t group);
 
     // commit.cpp
     [[nodiscard]] std::string check_results(Step step, const Results& results);
     [[nodiscard]] std::string check_entry(Step step, std::size_t index, const Results& results);
     void apply(const Entry& entry, std::size_t first, std::int32_t count, const Results& results);
-    void settle(Request& request);
     template <class Event> void end(Request& request, Event event);
 
     Config config_;
     Clock clock_;
-    std::vector<std::unique_ptr<Pool>> pools_;
+    Cache cache_;
     SlotPool slots_;
+    Transfers transfers_;
     Requests requests_;
-    WaitingQueue waiting_;
-    Running running_;
+    WaitingQueue waiting_; // also those that are Storing: nobody passes them
+    Running running_;      // Prefilling or Decoding
+    std::int32_t loading_ = 0;
     Flight flight_;
+    std::optional<Blocked> blocked_;
     std::vector<std::shared_ptr<Plan>> plans_;
     std::vector<std::size_t> first_;   // [sequences of the step] index of its first result
     std::vector<std::int32_t> counts_; // [sequences of the step] results seen

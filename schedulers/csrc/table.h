@@ -56,8 +56,34 @@ class Table {
         ++sealed_;
     }
 
+    // A page that the window has already passed.
+    void append_gone() {
+        assert(gone_ == size());
+        pages_.push_back(kNullPage);
+        ++sealed_;
+        ++gone_;
+    }
+
+    // Moves all of the other table's pages behind these.
+    void append(Table&& tail) {
+        assert(sealed_ == size());
+        if (gone_ == size()) gone_ += tail.gone_;
+        sealed_ += tail.sealed_;
+        pages_.insert(pages_.end(), tail.pages_.begin(), tail.pages_.end());
+        tail.pages_.clear();
+    }
+
+    // One more owner of a sealed page that the window has not passed.
+    [[nodiscard]] SealedPage share(std::int32_t index) const {
+        assert(index < sealed_ && pages_[index] != kNullPage);
+        pool_->retain(pages_[index]);
+        return SealedPage(*pool_, pages_[index]);
+    }
+
     // The step names this table: its pages outlive it.
     void touch(Step step) { last_ = step; }
+
+    [[nodiscard]] Step last() const { return last_; }
 
     // Where the token at `position` is written; its page must be open.
     [[nodiscard]] std::int32_t write_slot(std::int32_t position, std::int32_t page_size) const {
@@ -79,7 +105,8 @@ class Table {
     // Gives up the pages below `index`: the window has passed them.
     void slide_to(std::int32_t index) {
         for (; gone_ < index && gone_ < size(); ++gone_)
-            pool_->drop(std::exchange(pages_[gone_], kNullPage), last_);
+            if (pages_[gone_] != kNullPage)
+                pool_->drop(std::exchange(pages_[gone_], kNullPage), last_);
     }
 
     // Calls visit(index, page) for entries that the device has not been told of yet.

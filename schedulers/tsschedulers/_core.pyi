@@ -17,15 +17,23 @@ class Handle:
     def __hash__(self) -> int: ...
 
 class CacheGroupConfig:
-    """One pool of KV pages. `pages` counts the null page 0, which is never handed out."""
+    """One pool of KV pages. `pages` counts the null page 0, which is never handed out.
 
-    def __init__(self, name: str, pages: int, window: int | None = None) -> None: ...
+    `window` is the number of tokens that a query reads, its own included; None reads all.
+    With `zero_pages` each new page is listed in `GroupPlan.zero_pages` before its first use.
+    """
+
+    def __init__(
+        self, name: str, pages: int, window: int | None = None, zero_pages: bool = False
+    ) -> None: ...
 
 class Config:
     """Sizes that never change after the build. ValueError names the first that is wrong.
 
     `tokens_per_step` is 1, or drafts + 1. An admission leaves `watermark` of each pool free while
     others run. `ageing` is the number of steps of waiting that one unit of priority is worth.
+    `host_pages` is the number of pages in host memory, of each group, for retracted requests.
+    `prefix_hash_bits` below 32 makes prefixes collide, for tests.
     """
 
     def __init__(
@@ -41,6 +49,7 @@ class Config:
         prefix_cache: bool = True,
         watermark: float = 0.01,
         ageing: int = 64,
+        prefix_hash_bits: int = 32,
     ) -> None: ...
 
 class GroupPlan:
@@ -58,9 +67,22 @@ class GroupPlan:
     @property
     def zero_pages(self) -> NDArray[np.int32]:
         """[n] pages to fill with zeros before the step."""
+    @property
+    def stores(self) -> NDArray[np.int32]:
+        """[n, 3] rows (ticket, page, host page) to copy to the host after the steps in flight.
+
+        They stand in empty plans too. Each ticket is acknowledged once, by `transfer_done`.
+        """
+    @property
+    def loads(self) -> NDArray[np.int32]:
+        """[n, 3] rows (ticket, host page, page) to copy from the host; as `stores`."""
 
 class Admission:
-    """A request that this step gave a slot."""
+    """A request that this plan gave a slot. `cached_tokens` need not be computed.
+
+    One whose prefix is loaded from the host first runs once the transfer is acknowledged; if that
+    fails it is admitted again, and nothing tells of its losing this slot.
+    """
 
     @property
     def handle(self) -> Handle: ...
@@ -70,9 +92,9 @@ class Admission:
     def cached_tokens(self) -> int: ...
 
 class Plan:
-    """One step. The arrays are views of buffers that live until the plan after the next one.
+    """One step. The arrays are views, which stay valid and unchanged while they are held.
 
-    Sequences stand in the order of their rows: first the decodes, then the prefill chunks.
+    An empty plan may still retract, admit (with loads), store and load. Sequences stand in the order of their rows: first the decodes, then the prefill chunks.
     """
 
     @property
@@ -124,11 +146,16 @@ class Stats:
     @property
     def running(self) -> int: ...
     @property
-    def free_pages(self) -> Sequence[int]: ...
+    def free_pages(self) -> Sequence[int]:
+        """A number a group."""
     @property
-    def cached_pages(self) -> Sequence[int]: ...
+    def cached_pages(self) -> Sequence[int]:
+        """A number a group: pages that only the prefix cache refers to."""
     @property
     def retractions(self) -> int: ...
+    @property
+    def work(self) -> int:
+        """Elementary operations so far: rows, pages, cache nodes and requests visited."""
 
 class Scheduler:
     """Decides what each step computes. Not thread-safe: one thread owns it."""
@@ -146,6 +173,12 @@ class Scheduler:
 
         A lower `priority` runs earlier; requests of different `salt` share no cached page.
         """
+    def fork(self, parent: Handle, max_new_tokens: int) -> Handle:
+        """Queue a request that goes on from the parent's committed tokens (parallel samples).
+
+        It shares the parent's complete pages and copies the last one. ValueError as `submit`, and
+        if the parent is not live.
+        """
     def plan(self) -> Plan: ...
     def commit(
         self,
@@ -162,7 +195,8 @@ class Scheduler:
         """
     def abort(self, handle: Handle) -> bool:
         """Forget a request; False if the handle is stale or finished."""
-    def transfer_done(self, ticket: int, ok: bool) -> None: ...
+    def transfer_done(self, ticket: int, ok: bool) -> None:
+        """Acknowledge a transfer. ValueError if the ticket is not outstanding."""
     def stats(self) -> Stats: ...
     def check_invariants(self) -> None:
         """RuntimeError with the invariant's name if one does not hold."""

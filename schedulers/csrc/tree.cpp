@@ -1,0 +1,218 @@
+#include "tree.h"
+
+#include <algorithm>
+
+namespace tsscheduler {
+
+Tree::Tree(std::vector<Group> groups, std::int32_t page_size, std::int32_t hash_bits,
+           const Clock& clock)
+    : clock_(clock), page_size_(page_size),
+      hash_mask_(static_cast<std::uint32_t>((std::uint64_t{1} << hash_bits) - 1)) {
+    std::size_t pages = 1;
+    for (const Group& group : groups) {
+        groups_.push_back({group.pool, group.windowed});
+        groups_.back().node_of_page.assign(static_cast<std::size_t>(group.pool->total()) + 1, 0);
+        pages += static_cast<std::size_t>(group.pool->total());
+        group.pool->listen(*this, count() - 1);
+    }
+    nodes_.reserve(pages);
+    places_.reserve(pages * groups_.size());
+    tokens_.reserve(pages * static_cast<std::size_t>(page_size_));
+    add(kNoNode);
+    for (std::int32_t g = 0; g < count(); ++g)
+        place(kNoNode, g) = {.prev = 0, .next = 0};
+}
+
+std::uint32_t Tree::hash(NodeId parent, std::span<const TokenId> tokens) const {
+    auto h = static_cast<std::uint64_t>(parent);
+    for (TokenId token : tokens) {
+        h = (h ^ static_cast<std::uint64_t>(token)) * 0x9E3779B97F4A7C15U;
+        h ^= h >> 29U;
+    }
+    return static_cast<std::uint32_t>(h >> 32U) & hash_mask_;
+}
+
+// Tokens are compared: equal hashes prove nothing.
+NodeId Tree::find(std::uint32_t hash, NodeId parent, std::span<const TokenId> tokens) const {
+    ++clock_.work;
+    return children_.find(hash, [&](NodeId node) {
+        ++clock_.work;
+        return nodes_[node].parent == parent && std::ranges::equal(this->tokens(node), tokens);
+    });
+}
+
+NodeId Tree::find_root(std::int64_t salt) const {
+    const auto found = roots_.find(salt);
+    return found == roots_.end() ? kNoNode : found->second;
+}
+
+NodeId Tree::root(std::int64_t salt) {
+    if (const NodeId found = find_root(salt); found != kNoNode) return found;
+    const NodeId node = add(kNoNode);
+    roots_.emplace(salt, node);
+    salts_.emplace(node, salt);
+    return node;
+}
+
+NodeId Tree::child(NodeId parent, std::span<const TokenId> tokens) const {
+    return find(hash(parent, tokens), parent, tokens);
+}
+
+NodeId Tree::extend(NodeId parent, std::span<const TokenId> tokens) {
+    const std::uint32_t key = hash(parent, tokens);
+    if (const NodeId found = find(key, parent, tokens); found != kNoNode) return found;
+    const NodeId node = add(parent);
+    nodes_[node].hash = key;
+    std::ranges::copy(tokens, tokens_.begin() + std::ptrdiff_t{node} * page_size_);
+    ++nodes_[parent].children;
+    children_.insert(key, node);
+    return node;
+}
+
+NodeId Tree::add(NodeId parent) {
+    NodeId node = kNoNode;
+    if (free_.empty()) {
+        node = to_i32(nodes_.size());
+        nodes_.emplace_back();
+        places_.resize(places_.size() + groups_.size());
+        tokens_.resize(tokens_.size() + static_cast<std::size_t>(page_size_));
+    } else {
+        node = free_.back();
+        free_.pop_back();
+        nodes_[node] = {};
+        for (std::int32_t g = 0; g < count(); ++g)
+            place(node, g) = {};
+    }
+    nodes_[node].parent = parent;
+    return node;
+}
+
+// Removes the node, and then its parents, while nothing needs them.
+void Tree::remove_unused(NodeId node) {
+    while (node != kNoNode && nodes_[node].children == 0 && nodes_[node].anchors == 0) {
+        for (std::int32_t g = 0; g < count(); ++g)
+            if (holds(node, g)) return;
+        const NodeId parent = nodes_[node].parent;
+        if (const auto salt = salts_.find(node); salt != salts_.end()) {
+            roots_.erase(salt->second);
+            salts_.erase(salt);
+        } else {
+            children_.erase(nodes_[node].hash, node);
+            --nodes_[parent].children;
+        }
+        free_.push_back(node);
+        node = parent;
+    }
+}
+
+SealedPage Tree::share(NodeId node, std::int32_t group) {
+    return groups_[group].pool->share_cached(place(node, group).page);
+}
+
+void Tree::adopt(NodeId node, std::int32_t group, SealedPage&& page) {
+    assert(!holds(node, group));
+    const PageId id = groups_[group].pool->cache(std::move(page));
+    place(node, group).page = id;
+    groups_[group].node_of_page[id] = node;
+    ++adopted_;
+    // Its owner still reads it, so it is busy.
+    const NodeId above = nodes_[node].parent;
+    ++place(above, group).busy_children;
+    if (!groups_[group].windowed && listed(above, group) && above != kNoNode) delist(group, above);
+}
+
+void Tree::idle(std::int32_t group, PageId page) {
+    const NodeId node = groups_[group].node_of_page[page];
+    if (groups_[group].windowed || place(node, group).busy_children == 0) enlist(group, node);
+}
+
+void Tree::busy(std::int32_t group, PageId page) {
+    const NodeId node = groups_[group].node_of_page[page];
+    if (listed(node, group)) delist(group, node);
+}
+
+// Lists an idle page, and then those above it that waited for it.
+void Tree::enlist(std::int32_t group, NodeId node) {
+    const GroupState& state = groups_[group];
+    while (true) {
+        link(group, node);
+        node = nodes_[node].parent;
+        Place& above = place(node, group);
+        --above.busy_children;
+        const bool ready = !state.windowed && above.page != kNullPage && above.busy_children == 0 &&
+                           state.pool->references(above.page) == 1;
+        if (!ready) return;
+    }
+}
+
+// Takes a page off the list, and those above it: they go after it.
+void Tree::delist(std::int32_t group, NodeId node) {
+    while (true) {
+        unlink(group, node);
+        node = nodes_[node].parent;
+        ++place(node, group).busy_children;
+        if (groups_[group].windowed || node == kNoNode || !listed(node, group)) return;
+    }
+}
+
+void Tree::link(std::int32_t group, NodeId node) {
+    ++clock_.work;
+    Place& end = place(kNoNode, group);
+    Place& here = place(node, group);
+    here.prev = end.prev;
+    here.next = kNoNode;
+    place(end.prev, group).next = node;
+    end.prev = node;
+    ++groups_[group].listed;
+}
+
+void Tree::unlink(std::int32_t group, NodeId node) {
+    Place& here = place(node, group);
+    place(here.prev, group).next = here.next;
+    place(here.next, group).prev = here.prev;
+    here.prev = here.next = kUnlisted;
+    --groups_[group].listed;
+}
+
+void Tree::evict(std::int32_t group) {
+    const NodeId node = place(kNoNode, group).next;
+    assert(node != kNoNode);
+    unlink(group, node); // a listed page is not counted above, so nothing changes there
+    Place& here = place(node, group);
+    const PageId page = std::exchange(here.page, kNullPage);
+    groups_[group].node_of_page[page] = kNoNode;
+    groups_[group].pool->uncache(page);
+    remove_unused(node);
+}
+
+std::string Tree::broken_invariant() const {
+    for (std::int32_t g = 0; g < count(); ++g) {
+        std::vector<std::int32_t> busy(nodes_.size(), 0);
+        std::vector<std::int32_t> position(nodes_.size(), 0);
+        std::int32_t length = 0;
+        for (NodeId at = place(kNoNode, g).next; at != kNoNode; at = place(at, g).next)
+            position[at] = ++length;
+        if (length != groups_[g].listed) return "cache list: length";
+        for (NodeId node = 1; node < to_i32(nodes_.size()); ++node) {
+            if (!holds(node, g)) continue;
+            const NodeId above = nodes_[node].parent;
+            if (!listed(node, g)) ++busy[above];
+            if (listed(node, g) && groups_[g].pool->references(place(node, g).page) != 1)
+                return "cache list: a referenced page is listed";
+            if (!groups_[g].windowed && position[above] > 0 &&
+                (position[node] == 0 || position[node] > position[above]))
+                return "cache list: a child goes before its parent";
+        }
+        for (NodeId node = 1; node < to_i32(nodes_.size()); ++node) {
+            const Place& here = place(node, g);
+            if (here.busy_children != busy[node]) return "cache list: busy children";
+            const bool ready = here.page != kNullPage &&
+                               groups_[g].pool->references(here.page) == 1 &&
+                               (groups_[g].windowed || busy[node] == 0);
+            if (ready != listed(node, g)) return "cache list: every idle page is listed";
+        }
+    }
+    return {};
+}
+
+} // namespace tsscheduler
