@@ -94,7 +94,8 @@ class Admission:
 class Plan:
     """One step. The arrays are views, which stay valid and unchanged while they are held.
 
-    An empty plan may still retract, admit (with loads), store and load. Sequences stand in the order of their rows: first the decodes, then the prefill chunks.
+    Sequences stand in the order of their rows: first the decodes, then the prefill chunks. An
+    empty plan may still retract, admit (with loads), store and load.
     """
 
     @property
