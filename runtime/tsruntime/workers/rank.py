@@ -17,7 +17,7 @@ from torch.distributed import (
     Store,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from tskernels.platform import cpu_arch
+from tskernels.platform import cpu_arch, set_num_threads
 from tskernels.registry import REGISTRY
 from tsruntime.artifact.check import check_plan
 from tsruntime.artifact.errors import TargetMismatch
@@ -53,7 +53,7 @@ def run(settings: RankSettings, commands: Connection | None, verified: Callable[
 
     `verified` returns once the weight files are known to be whole, or raises.
     """
-    torch.set_num_threads(settings.threads)
+    set_num_threads(settings.threads)
     torch.set_grad_enabled(False)
     try:
         _work(settings, commands, verified)
