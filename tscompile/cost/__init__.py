@@ -1,0 +1,1 @@
+"""Predicted times: what the choice of placements minimises."""

@@ -1,0 +1,112 @@
+"""The plan in progress: what every pass takes and returns, until it is frozen into a `Plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tscompile.ir.graph import Node
+from tscompile.ir.placement import Placement, Placements
+from tskernels.schema import DType, TensorType
+from tsruntime.artifact.schema import (
+    CacheStorage,
+    InputStorage,
+    KvCache,
+    Limits,
+    Mesh,
+    Phase,
+    Storage,
+    Target,
+    WeightPart,
+    WeightStorage,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftValue:
+    """A tensor of a program: its type (global until `localize`, then one rank's) and placements.
+
+    `placements` is empty until `propagate_placements` for values that ops produce. `storage` is
+    None for those until `plan_memory`.
+    """
+
+    name: str
+    type: TensorType
+    placements: Placements = ()
+    storage: Storage | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its placement is given from outside: a weight, an input, a cache."""
+        return isinstance(self.storage, WeightStorage | InputStorage | CacheStorage)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftWeight:
+    """A weight: its type (global, padded; then one rank's), placements and checkpoint parts."""
+
+    name: str
+    type: TensorType
+    placements: Placements
+    parts: tuple[WeightPart, ...]
+    constant: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A module's annotated boundary: what `value` must be on the axes that it speaks of.
+
+    `required` holds one placement for each mesh axis, None where the annotation is silent.
+    """
+
+    module: str
+    side: Literal["input", "output"]
+    value: str
+    required: tuple[Placement | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftProgram:
+    """One phase at one bucket; see `schema.Program`. `edges` are spent by the propagation."""
+
+    name: str
+    phase: Phase
+    tokens: int
+    sequences: int
+    logits: Literal["last", "all"]
+    inputs: tuple[str, ...]
+    values: Mapping[str, DraftValue]
+    nodes: tuple[Node, ...]
+    output: str
+    edges: tuple[Edge, ...] = ()
+    arena_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PinRecord:
+    """Why one kernel was pinned: the question as text, the winner, and each loser's reason."""
+
+    op: str
+    query: str
+    winner: str
+    reason: str
+    losers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A whole deployment in progress. `kv_cache.pages` is 0 until `plan_memory`."""
+
+    name: str
+    architecture: str
+    target: Target
+    mesh: Mesh
+    dtype: DType
+    vocab_size: int
+    limits: Limits
+    kv_cache: KvCache
+    weights: Mapping[str, DraftWeight]
+    programs: tuple[DraftProgram, ...]
+    dummy_seed: int | None = None
+    pins: tuple[PinRecord, ...] = ()

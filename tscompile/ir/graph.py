@@ -1,0 +1,85 @@
+"""The traced graph: ops, parameters and module boundaries of a model, without any size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tscompile.models.annotations import Annotation, Boundary, CacheLayer
+from tsruntime.artifact.schema import Attribute
+
+RESHARD = "reshard"
+"""Op of a node that changes a value's placement, before a collective is chosen for it."""
+
+_LAYER = re.compile(r"^(?:.*\.)?layers\.(\d+)(?=\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One op: schema name (or RESHARD), values by name, attributes, and who asked for it.
+
+    `pin` is the kernel's name once `pin_kernels` has run, empty before.
+    """
+
+    op: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute]
+    module: str
+    pin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A weight of the model by its checkpoint name, with its annotation if it has one."""
+
+    name: str
+    shape: tuple[int, ...]
+    annotation: Annotation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A one-dimensional value derived from the config alone."""
+
+    name: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleEdges:
+    """The values that enter (first argument) and leave a module that annotates its boundary."""
+
+    module: str
+    input: str
+    output: str
+    boundary: Boundary
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A model's forward, traced once for each set of inputs it can be given.
+
+    `inputs` are the program inputs that it reads; caches are the values that `cache_name` names;
+    `output` holds the logits.
+    """
+
+    inputs: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    constants: tuple[Constant, ...]
+    caches: tuple[CacheLayer, ...]
+    nodes: tuple[Node, ...]
+    edges: tuple[ModuleEdges, ...]
+    output: str
+
+
+def cache_name(layer: int) -> str:
+    """Name of the cache value of a layer."""
+    return f"layers.{layer}.cache"
+
+
+def layer_of(name: str) -> int | None:
+    """The layer that a module, weight or value belongs to by its name, or None."""
+    match = _LAYER.match(name)
+    return int(match[1]) if match else None

@@ -1,0 +1,100 @@
+"""The mesh: the common refinement of the parallel groups' sizes into named axes."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tscompile.ir.errors import MeshError
+from tsruntime.artifact.schema import Axis, Mesh
+
+ATTN_TP = "ATTN_TP"
+ATTN_DP = "ATTN_DP"
+DENSE_TP = "DENSE_TP"
+MOE_TP = "MOE_TP"
+MOE_EP = "MOE_EP"
+MOE_TP_EP = "MOE_TP_EP"
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelSizes:
+    """Ranks in all and in each group; experts span moe_tp * moe_ep ranks, TP innermost."""
+
+    world: int
+    attn_tp: int
+    dense_tp: int
+    moe_tp: int = 1
+    moe_ep: int = 1
+
+
+def build_mesh(sizes: ParallelSizes) -> Mesh:
+    """The coarsest mesh in which each group is a set of axes, innermost axis named `a`.
+
+    A group of n ranks is made of the axes below the cut at n, so the cuts must divide one
+    another; an axis is what lies between two cuts. The cut of ATTN_TP by KV heads (replication
+    innermost) is one more entry of `_cuts`. Raises MeshError for sizes that do not nest.
+    """
+    cuts = _nested_cuts(sizes)
+    axes: list[Axis] = []
+    below: dict[int, tuple[str, ...]] = {1: ()}
+    inner = 1
+    for cut in cuts:
+        axes.append(Axis(string.ascii_lowercase[len(axes)], cut // inner))
+        below[cut] = tuple(axis.name for axis in axes)
+        inner = cut
+    everything = tuple(axis.name for axis in axes)
+    moe_tp, moe = below[sizes.moe_tp], below[sizes.moe_tp * sizes.moe_ep]
+    groups = {
+        ATTN_TP: below[sizes.attn_tp],
+        ATTN_DP: everything[len(below[sizes.attn_tp]) :],
+        DENSE_TP: below[sizes.dense_tp],
+        MOE_TP: moe_tp,
+        MOE_EP: moe[len(moe_tp) :],
+        MOE_TP_EP: moe,
+    }
+    return Mesh(tuple(axes), groups)
+
+
+def _cuts(sizes: ParallelSizes) -> tuple[tuple[str, int], ...]:
+    return (
+        ("attn_tp", sizes.attn_tp),
+        ("dense_tp", sizes.dense_tp),
+        ("moe_tp", sizes.moe_tp),
+        ("moe_tp * moe_ep", sizes.moe_tp * sizes.moe_ep),
+        ("world", sizes.world),
+    )
+
+
+def _nested_cuts(sizes: ParallelSizes) -> list[int]:
+    """Distinct group sizes above 1 in rising order, each dividing the next."""
+    named = _cuts(sizes)
+    for name, size in named:
+        if size < 1 or sizes.world % size:
+            raise MeshError(
+                f"{name} = {size} does not divide world = {sizes.world}",
+                remedy=f"use one of {_listed(divisors(sizes.world))} for {name}",
+                where=f"parallel.{name.split()[0]}",
+            )
+    ordered = sorted(named, key=lambda cut: cut[1])
+    for (low, small), (high, large) in pairwise(ordered):
+        if large % small:
+            legal = [
+                n for n in divisors(sizes.world) if all(n % m == 0 or m % n == 0 for _, m in named)
+            ]
+            raise MeshError(
+                f"{low} = {small} and {high} = {large} do not nest in world = {sizes.world}: "
+                "the smaller must divide the larger",
+                remedy=f"sizes that nest with all the others: {_listed(legal)}",
+                where=f"parallel.{high.split()[0]}",
+            )
+    return sorted({size for _, size in named if size > 1})
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of `n`, rising."""
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _listed(sizes: list[int]) -> str:
+    return ", ".join(map(str, sizes))

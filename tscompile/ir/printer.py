@@ -1,0 +1,256 @@
+"""The text form of a plan in progress: short, for people and diffs; `parser` reads it back.
+
+One line a value; layers that are alike print once:
+
+    layers 0..29 [<.add_1 = embed_tokens.replicate] {
+      *.q_proj: float32[8,192] Shard(1)@a = linear(*.input_layernorm, .weight, -) in model.*...
+    }
+
+Inside, `*` stands for `layers.<this layer>` and `<` for the layer before it; the brackets say what
+the first layer reads in its stead. A name that begins with a dot continues the op's module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from tscompile.ir.draft import Draft, DraftProgram, DraftValue, DraftWeight, Edge
+from tscompile.ir.graph import Node, layer_of
+from tscompile.ir.placement import Placement, label
+from tscompile.ir.strides import contiguous_strides
+from tskernels.schema import TensorType
+from tsruntime.artifact.schema import (
+    ArenaStorage,
+    Attribute,
+    CacheGroup,
+    CacheStorage,
+    InputStorage,
+    Mesh,
+    RankIndex,
+    Storage,
+    WeightPart,
+    WeightStorage,
+)
+
+_TOKEN = re.compile(r"[\w.*<@:-]+|\S")
+
+
+def print_draft(draft: Draft) -> str:
+    """The whole plan. Pin records and anything that a clock or a directory changes are left out."""
+    lines = [*_header(draft), "", "weights {"]
+    weights = [(layer_of(name), _weight(draft.mesh, w)) for name, w in draft.weights.items()]
+    lines += [*_indented(_folded(weights)), "}"]
+    for program in draft.programs:
+        lines += ["", _program_head(program)]
+        lines += _indented(_folded(_program_lines(draft.mesh, program)))
+        lines += [f"  output {program.output}", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _header(draft: Draft) -> list[str]:
+    target, limits, kv = draft.target, draft.limits, draft.kv_cache
+    axes = " ".join(f"{axis.name}={axis.size}" for axis in draft.mesh.axes)
+    groups = " ".join(f"{name}={'+'.join(axes)}" for name, axes in draft.mesh.groups.items())
+    return [
+        f"plan {draft.name} {draft.architecture} {draft.dtype} vocab {draft.vocab_size}",
+        f"target {target.device} {target.arch} {target.topology}",
+        f"mesh [{axes}] {groups}",
+        "limits "
+        + " ".join(
+            map(
+                str,
+                (limits.max_model_len, limits.max_batch, limits.token_budget, limits.max_pages),
+            )
+        ),
+        f"kv page_size {kv.page_size} pages {kv.pages}",
+        *(_cache_group(group) for group in kv.groups),
+        *([] if draft.dummy_seed is None else [f"dummy_seed {draft.dummy_seed}"]),
+    ]
+
+
+def _cache_group(group: CacheGroup) -> str:
+    layers = ",".join(_ranges(group.layers))
+    window = "" if group.window is None else f" window {group.window}"
+    return (
+        f"cache {group.name} {group.dtype} heads {group.kv_heads}x{group.head_dim} "
+        f"over [{'+'.join(group.axes)}] layers {layers}{window}"
+    )
+
+
+def _ranges(numbers: Iterable[int]) -> list[str]:
+    """Consecutive numbers as `0..29`."""
+    runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    found = [[n for _, n in run] for _, run in runs]
+    return [str(r[0]) if len(r) == 1 else f"{r[0]}..{r[-1]}" for r in found]
+
+
+def _type(type_: TensorType) -> str:
+    return f"{type_.dtype}[{','.join(map(str, type_.shape))}]"
+
+
+def _weight(mesh: Mesh, weight: DraftWeight) -> str:
+    source = (
+        f"constant{weight.constant!r}"
+        if weight.constant is not None
+        else " + ".join(_part(part) for part in weight.parts)
+    )
+    return f"{weight.name}: {_placed(mesh, weight.type, weight.placements)} = {source}"
+
+
+def _part(part: WeightPart) -> str:
+    text = f"{part.tensor}[{','.join(map(str, part.shape))}]"
+    if part.dim is not None:
+        text += f" cut {part.dim}@{'+'.join(part.axes)}"
+        if part.padded != part.shape[part.dim]:
+            text += f" padded {part.padded}"
+    return text
+
+
+def _placed(mesh: Mesh, type_: TensorType, placements: tuple[Placement, ...]) -> str:
+    return f"{_type(type_)} {label(mesh, placements)}".rstrip()
+
+
+def _program_head(program: DraftProgram) -> str:
+    return (
+        f"program {program.name} {program.phase} tokens {program.tokens} "
+        f"sequences {program.sequences} logits {program.logits} arena {program.arena_bytes} {{"
+    )
+
+
+def _program_lines(mesh: Mesh, program: DraftProgram) -> list[tuple[int | None, str]]:
+    """Lines with their layer: declarations and edges before the first op of their layer."""
+    ahead: dict[int | None, list[str]] = {}
+    produced = {name for node in program.nodes for name in node.outputs}
+    bound = {n: v for n, v in program.values.items() if v.is_bound and n not in produced}
+    for name in (*program.inputs, *(n for n in bound if n not in program.inputs)):
+        if not isinstance(program.values[name].storage, WeightStorage):
+            ahead.setdefault(layer_of(name), []).append(_declared(mesh, program.values[name]))
+    for edge in program.edges:
+        ahead.setdefault(layer_of(edge.module), []).append(_edge(mesh, edge))
+    lines: list[tuple[int | None, str]] = [(None, line) for line in ahead.pop(None, [])]
+    for node in program.nodes:
+        layer = layer_of(node.outputs[0])
+        lines += [(layer, line) for line in ahead.pop(layer, [])]
+        lines.append((layer, _node(mesh, node, program.values)))
+    return lines
+
+
+def _declared(mesh: Mesh, value: DraftValue) -> str:
+    return f"{value.name}: {_placed(mesh, value.type, value.placements)}{_storage(value)}"
+
+
+def _storage(value: DraftValue) -> str:
+    storage: Storage | None = value.storage
+    match storage:
+        case ArenaStorage(offset_bytes=offset, strides=strides):
+            plain = strides == contiguous_strides(value.type.shape)
+            return f" @{offset}" if plain else f" @{offset}:{','.join(map(str, strides))}"
+        case CacheStorage(group=group, layer=layer):
+            return f" @{group}.layers.{layer}"
+        case InputStorage():
+            return " @input"
+        case _:
+            return ""
+
+
+def _edge(mesh: Mesh, edge: Edge) -> str:
+    pairs = [(a.name, p) for a, p in zip(mesh.axes, edge.required, strict=True) if p is not None]
+    required = " ".join(f"{p}@{name}" for name, p in pairs)
+    return f"edge {edge.side} {edge.module} {edge.value} {required}".rstrip()
+
+
+def _node(mesh: Mesh, node: Node, values: Mapping[str, DraftValue]) -> str:
+    outputs = ", ".join(_declared(mesh, values[name]) for name in node.outputs)
+    inputs = ", ".join("-" if i is None else _relative(i, node.module) for i in node.inputs)
+    attributes = ", ".join(f"{k}={_attribute(v)}" for k, v in node.attributes.items())
+    call = f"{node.op}({inputs}; {attributes})" if attributes else f"{node.op}({inputs})"
+    pin = f" !{node.pin}" if node.pin else ""
+    return f"{outputs} = {call}{pin} in {node.module or '.'}"
+
+
+def _relative(name: str, module: str) -> str:
+    return name[len(module) :] if name.startswith(f"{module}.") else name
+
+
+def _attribute(value: Attribute) -> str:
+    if isinstance(value, RankIndex):
+        return f"rank({value.axes!r}, {value.stride})"
+    return repr(value)
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+def _folded(lines: Sequence[tuple[int | None, str]]) -> list[str]:
+    """Blocks for runs of layers whose lines are alike; other lines as they are."""
+    segments = [
+        (layer, [line for _, line in run])
+        for layer, run in groupby(lines, key=lambda pair: pair[0])
+    ]
+    result: list[str] = []
+    index = 0
+    while index < len(segments):
+        layer, first = segments[index]
+        if layer is None:
+            result += first
+            index += 1
+            continue
+        last, carried, body = _run(segments, index)
+        span = f"{layer}..{segments[last][0]}" if last > index else str(layer)
+        binding = " ".join(f"[{name} = {start}]" for name, start in carried.items())
+        result += [f"layers {span} {binding}".rstrip() + " {", *_indented(body), "}"]
+        index = last + 1
+    return result
+
+
+def _run(
+    segments: Sequence[tuple[int | None, list[str]]], start: int
+) -> tuple[int, dict[str, str], list[str]]:
+    """The last segment of the run that begins at `start`, what it carries, and its body."""
+    first = _general(segments[start])
+    last, carried, body = start, dict[str, str](), first
+    if start + 1 < len(segments) and _follows(segments, start + 1):
+        second = _general(segments[start + 1])
+        entered = _carried(first, second)
+        if entered is not None:
+            last, carried, body = start + 1, entered, second
+            while last + 1 < len(segments) and _follows(segments, last + 1):
+                if _general(segments[last + 1]) != body:
+                    break
+                last += 1
+    return last, carried, body
+
+
+def _follows(segments: Sequence[tuple[int | None, list[str]]], index: int) -> bool:
+    """Whether the segment is of the layer right after the segment before it."""
+    layer, before = segments[index][0], segments[index - 1][0]
+    return layer is not None and before is not None and layer == before + 1
+
+
+def _general(segment: tuple[int | None, list[str]]) -> list[str]:
+    """A layer's lines with its own number and the one before it taken out."""
+    layer, lines = segment
+    assert layer is not None
+    own = re.compile(rf"\blayers\.{layer}(?!\d)")
+    before = re.compile(rf"\blayers\.{layer - 1}(?!\d)")
+    return [before.sub("<", own.sub("*", line)) for line in lines]
+
+
+def _carried(first: list[str], second: list[str]) -> dict[str, str] | None:
+    """What the first layer reads where the others read the layer before; None if not alike."""
+    if len(first) != len(second):
+        return None
+    found: dict[str, str] = {}
+    for a, b in zip(first, second, strict=True):
+        left, right = _TOKEN.findall(a), _TOKEN.findall(b)
+        if len(left) != len(right):
+            return None
+        for x, y in zip(left, right, strict=True):
+            if y.startswith("<.") and found.setdefault(y, x) != x:
+                return None
+            if not y.startswith("<.") and x != y:
+                return None
+    return {name: start for name, start in found.items() if name != start}

@@ -1,0 +1,62 @@
+"""What the compiler is asked for, with every default already resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tscompile.ir.mesh import ParallelSizes
+from tscompile.models.config import ModelConfig
+from tskernels.schema import DType
+from tsruntime.artifact.schema import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Sizes of the programs: `decode` rows, and `extend` pairs of (tokens, sequences).
+
+    `all_logits` are further pairs whose extend programs give the logits of every row.
+    """
+
+    decode: tuple[int, ...]
+    extend: tuple[tuple[int, int], ...]
+    all_logits: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KvCacheRequest:
+    """The KV pool of one rank: either `pages` (the null page counted) or `memory` in bytes."""
+
+    page_size: int
+    dtype: DType
+    pages: int | None = None
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.pages is None) == (self.memory is None):
+            raise ValueError("give either pages or memory")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsRequest:
+    """What the runtime shall admit: tokens a sequence, sequences a step, tokens a step."""
+
+    max_model_len: int
+    max_batch: int
+    token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """One deployment. `dump_dir` receives `NN-pass.plan` after each pass where it is given."""
+
+    name: str
+    model: ModelConfig
+    dtype: DType
+    target: Target
+    parallel: ParallelSizes
+    buckets: Buckets
+    kv: KvCacheRequest
+    limits: LimitsRequest
+    dummy_seed: int | None = None
+    dump_dir: Path | None = None

@@ -1,0 +1,107 @@
+"""What model authors write: placements by group, on weights and at module boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, cast
+
+from torch import Tensor, nn
+
+from tscompile.models.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """Equal on every rank of `group`."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Dimension `dim` cut over the ranks of `group`.
+
+    `padded` allows zeros behind the dim's end where the ranks do not divide it (the vocabulary).
+    """
+
+    group: str
+    dim: int
+    padded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The sum over the ranks of `group`."""
+
+    group: str
+
+
+Annotation: TypeAlias = Replicate | Shard | Partial
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Placements at a module's edge: of its first argument and of what it returns.
+
+    They speak of their groups' axes only, and are checked against the body.
+    """
+
+    input: Annotation
+    output: Annotation
+
+
+def boundary_of(module: nn.Module) -> Boundary | None:
+    """What a module declares as its class's or its own `boundary`, if it does."""
+    return cast("Boundary | None", getattr(module, "boundary", None))
+
+
+def placements_of(module: nn.Module) -> Mapping[str, Annotation]:
+    """How a module places its own parameters, by attribute name: its `placements`."""
+    return cast("Mapping[str, Annotation]", getattr(module, "placements", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayer:
+    """KV cache of one layer: [pages, 2, kv_heads, page_size, head_dim]; `window` in tokens or 0."""
+
+    group: str
+    kv_heads: int
+    head_dim: int
+    window: int
+    placement: Annotation
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardInputs:
+    """Inputs of one forward: int32 tensors with the names and shapes of `schema.Program`.
+
+    `logit_rows` is None where every row gives logits. Slots and block tables are by cache group.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    query_starts: Tensor
+    seq_lens: Tensor
+    logit_rows: Tensor | None
+    slot_mapping: Mapping[str, Tensor]
+    block_table: Mapping[str, Tensor]
+
+
+class CausalLM(Protocol):
+    """A decoder that the compiler can trace and that runs eagerly as the reference."""
+
+    config: ModelConfig
+    cache_layers: tuple[CacheLayer, ...]
+
+    def forward(self, inputs: ForwardInputs, caches: Sequence[Tensor]) -> Tensor:
+        """Logits [rows, vocab_size]; writes keys and values into `caches`, one a layer."""
+        ...
+
+    def __call__(self, inputs: ForwardInputs, caches: Sequence[Tensor]) -> Tensor:
+        """Run `forward`."""
+        ...
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """As nn.Module's."""
+        ...

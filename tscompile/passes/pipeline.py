@@ -1,0 +1,73 @@
+"""The compiler on one screen: the passes in order.
+
+`fuse_collectives` and `fuse_compute` will stand between `lower_reshards` and `localize`: they
+rewrite the fused strategies that the search chose, and the forward choice chooses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tscompile.ir.draft import Draft, PinRecord
+from tscompile.ir.finish import finish
+from tscompile.ir.graph import Graph
+from tscompile.ir.printer import print_draft
+from tscompile.ir.request import CompileRequest
+from tscompile.ir.verifier import Stage, verify
+from tscompile.models import build
+from tscompile.models.sizes import check_sizes
+from tscompile.passes.localize import localize
+from tscompile.passes.lower_reshards import lower_reshards
+from tscompile.passes.pin_kernels import pin_kernels
+from tscompile.passes.plan_buckets import plan_buckets
+from tscompile.passes.plan_memory import plan_memory
+from tscompile.passes.propagate_placements import propagate_placements
+from tscompile.trace import trace
+from tsruntime.artifact.schema import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """The frozen plan, why each kernel was pinned, and the plan's text."""
+
+    plan: Plan
+    pins: tuple[PinRecord, ...]
+    text: str
+
+
+def compile_plan(request: CompileRequest) -> CompileResult:
+    """Compile a request to a verified plan; every expected failure is a TsError."""
+    check_sizes(request.model, request.parallel)
+    passes: tuple[tuple[Stage, Callable[[Draft], Draft]], ...] = (
+        (Stage.PROPAGATE_PLACEMENTS, propagate_placements),
+        (Stage.LOWER_RESHARDS, lower_reshards),
+        (Stage.LOCALIZE, localize),
+        (Stage.PLAN_MEMORY, partial(plan_memory, kv=request.kv)),
+        (Stage.PIN_KERNELS, pin_kernels),
+    )
+    draft = plan_buckets(_graphs(request), request)
+    _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
+    for stage, pass_ in passes:
+        draft = pass_(draft)
+        _check(draft, stage, request.dump_dir)
+    return CompileResult(finish(draft), draft.pins, print_draft(draft))
+
+
+def _graphs(request: CompileRequest) -> dict[str, Graph]:
+    with torch.device("meta"):
+        model = build(request.model)
+    return {"all": trace(model, "all"), "selected": trace(model, "selected")}
+
+
+def _check(draft: Draft, stage: Stage, dump_dir: Path | None) -> None:
+    """Dump the plan after a pass where that is asked for, then verify it."""
+    if dump_dir is not None:
+        dump_dir.mkdir(parents=True, exist_ok=True)
+        path = dump_dir / f"{stage.number:02}-{stage.name.lower()}.plan"
+        path.write_text(print_draft(draft), encoding="utf-8")
+    verify(draft, stage)

@@ -1,0 +1,7 @@
+"""From a module to a graph: the only package that sees torch.fx."""
+
+from __future__ import annotations
+
+from tscompile.trace.tracer import trace
+
+__all__ = ["trace"]
