@@ -1,0 +1,1 @@
+"""The exact placement search: layouts, reshards, prices, strategies and the dynamic programming."""
