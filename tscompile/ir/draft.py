@@ -10,8 +10,7 @@ from tscompile.ir.graph import Node
 from tscompile.ir.placement import Placement, Placements
 from tskernels.schema import DType, TensorType
 from tsruntime.artifact.schema import (
-    CacheStorage,
-    InputStorage,
+    ArenaStorage,
     KvCache,
     Limits,
     Mesh,
@@ -19,7 +18,6 @@ from tsruntime.artifact.schema import (
     Storage,
     Target,
     WeightPart,
-    WeightStorage,
 )
 
 
@@ -39,7 +37,7 @@ class DraftValue:
     @property
     def is_bound(self) -> bool:
         """Whether its placement is given from outside: a weight, an input, a cache."""
-        return isinstance(self.storage, WeightStorage | InputStorage | CacheStorage)
+        return self.storage is not None and not isinstance(self.storage, ArenaStorage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ def axes_with(mesh: Mesh, placements: Placements, placement: Placement) -> tuple
 
 def sharded_dims(placements: Placements) -> tuple[int, ...]:
     """The dims that some axis shards, rising."""
-    return tuple(sorted({p.dim for p in placements if isinstance(p, Shard)}))
+    dims = {p.dim for p in placements if isinstance(p, Shard)}
+    return tuple(sorted(dims)) if dims else ()
 
 
 def undivided_dim(mesh: Mesh, shape: tuple[int, ...], placements: Placements) -> int | None:
@@ -81,8 +82,11 @@ def undivided_dim(mesh: Mesh, shape: tuple[int, ...], placements: Placements) ->
 
 def local_shape(mesh: Mesh, shape: tuple[int, ...], placements: Placements) -> tuple[int, ...]:
     """Shape of one rank's tile of a value of global `shape`; the dims must divide."""
+    dims = sharded_dims(placements)
+    if not dims:
+        return shape
     local = list(shape)
-    for dim in sharded_dims(placements):
+    for dim in dims:
         local[dim] //= mesh.size(axes_with(mesh, placements, Shard(dim)))
     return tuple(local)
 

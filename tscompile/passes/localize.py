@@ -39,6 +39,8 @@ def _local_program(mesh: Mesh, program: DraftProgram) -> DraftProgram:
 
 def _local_value(mesh: Mesh, value: DraftValue) -> DraftValue:
     shape = local_shape(mesh, value.type.shape, value.placements)
+    if shape == value.type.shape:
+        return value
     return replace(value, type=replace(value.type, shape=shape))
 
 

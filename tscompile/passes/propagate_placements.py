@@ -98,11 +98,9 @@ class _Walk:
 
     def _edge(self, node: Node, name: str | None) -> Edge | None:
         """The innermost annotated boundary through which `name` reaches the node's module."""
-        edges = [
-            e
-            for e in self.entering.get(name or "", ())
-            if f"{node.module}.".startswith(f"{e.module}.")
-        ]
+        if name not in self.entering:
+            return None
+        edges = [e for e in self.entering[name] if f"{node.module}.".startswith(f"{e.module}.")]
         return max(edges, key=lambda e: len(e.module), default=None)
 
     def _variant(self, name: str, placements: Placements, module: str) -> str:
