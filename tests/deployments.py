@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
+from tscompile.cli import main
 from tsruntime.engine.messages import Event, FinishReason, Refused, Submit, TokenOutput
 from tsruntime.sampling.params import SamplingParams
 from tsruntime.workers.launch import Workers, launch
@@ -67,11 +70,22 @@ def command(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | N
 
 
 def build(folder: Path, contents: dict[str, Any], *options: str) -> Path:
-    """Build an artifact in `folder` by the command line, as a person would."""
+    """Build an artifact in `folder` by the command, run in this process."""
     out = folder / "artifact"
-    done = command("tscompile", "build", write_recipe(folder, contents), "--out", out, *options)
-    assert done.returncode == 0, done.stderr
+    words = ["build", write_recipe(folder, contents), "--out", out, *options]
+    with redirect_stdout(StringIO()), suppress_success():
+        main([str(word) for word in words])
     return out
+
+
+@contextmanager
+def suppress_success() -> Generator[None]:
+    """A command in this process ends by SystemExit; only a failure is passed on."""
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code not in (0, None):
+            raise AssertionError(f"exit code {ended.code}") from ended
 
 
 @dataclass(slots=True)

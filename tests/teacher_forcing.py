@@ -1,28 +1,23 @@
 """Logits of every position of given prompts, through the plan's all-logits program.
 
-Run as a module it is one rank of several: each plans the same steps with a scheduler of its own
-(same inputs, same decisions), so that nothing but the plan's own collectives joins the ranks.
+Each rank plans the same steps with a scheduler of its own (same inputs, same decisions), so that
+nothing but the plan's own collectives joins the ranks.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from ranks_in_threads import TIMEOUT, on_ranks
 from torch import Tensor
-from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 from tsruntime.artifact.load import load_plan
-from tsruntime.artifact.schema import Plan
 from tsruntime.artifact.weights import WeightStore
 from tsruntime.engine.step import scheduler_config
 from tsruntime.executor.batch import ForwardBatch, GroupBatch
@@ -88,47 +83,24 @@ def errors(
         known: Floats = np.load(reference / f"{chunk.prompt}.npy", mmap_mode="r")
         end = chunk.first + len(chunk.logits)
         rows = torch.tensor(known[chunk.first : end])
-        error: list[float] = relative_error(chunk.logits, rows).tolist()  # pyright: ignore[reportUnknownMemberType]
-        found[chunk.prompt][chunk.first : end] = error
+        measured = relative_error(chunk.logits, rows)
+        found[chunk.prompt][chunk.first : end] = [float(error) for error in measured]
     return found
 
 
 def measure(
     artifact: Path, batches: Sequence[Sequence[Sequence[int]]], references: Sequence[Path]
 ) -> list[dict[int, list[float]]]:
-    """`errors` of each batch of prompts, run by as many processes as the artifact has ranks."""
-    world = load_plan(artifact).mesh.world
-    with tempfile.TemporaryDirectory() as folder:
-        job = Path(folder) / "job.json"
-        job.write_text(json.dumps([batches, [str(path) for path in references]]))
-        ranks = [
-            subprocess.Popen([sys.executable, __file__, str(artifact), folder, str(rank)])
-            for rank in range(world)
-        ]
-        codes = [rank.wait(timeout=900) for rank in ranks]
-        assert codes == [0] * world, codes
-        results = json.loads((Path(folder) / "errors.json").read_text())
-    return [{int(key): value for key, value in result.items()} for result in results]
-
-
-def _rank(artifact: Path, folder: Path, rank: int) -> None:
-    torch.set_grad_enabled(False)
+    """`errors` of each batch of prompts on rank 0, all ranks running on threads over gloo."""
     plan = load_plan(artifact)
-    executor = _executor(plan, artifact, folder, rank)
-    batches, references = json.loads((folder / "job.json").read_text())
-    results = [
-        errors(executor, batch, Path(reference))
-        for batch, reference in zip(batches, references, strict=True)
-    ]
-    if rank == 0:
-        (folder / "errors.json").write_text(json.dumps(results))
 
+    def rank(index: int, store: Store) -> list[dict[int, list[float]]]:
+        communicators = connect_mesh(plan, index, store, TIMEOUT)
+        executor = Executor(plan, index, WeightStore(artifact, plan, index), communicators)
+        with torch.no_grad():
+            return [
+                errors(executor, batch, reference)
+                for batch, reference in zip(batches, references, strict=True)
+            ]
 
-def _executor(plan: Plan, artifact: Path, folder: Path, rank: int) -> Executor:
-    store = FileStore(str(folder / "store"), plan.mesh.world)
-    communicators = connect_mesh(plan, rank, store, timedelta(minutes=5))
-    return Executor(plan, rank, WeightStore(artifact, plan, rank), communicators)
-
-
-if __name__ == "__main__":
-    _rank(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    return on_ranks(plan.mesh.world, rank)[0]
