@@ -61,6 +61,11 @@ def tokens(got: Sequence[TokenOutput]) -> list[int]:
     return [output.token for output in got]
 
 
+def unowned(engine: Engine) -> int:
+    """Pages that no request holds: free, or kept only for their contents."""
+    return engine.stats.free_pages[0] + engine.stats.cached_pages[0]
+
+
 REQUESTS = {
     i: (prompt(i, length), count)
     for i, (length, count) in enumerate(
@@ -88,7 +93,7 @@ def test_requests_together_get_the_tokens_they_get_alone(sizes: Sizes, retracts:
         assert tokens(got[i]) == tiny_greedy(WHOLE, list(tokens_in), count)
         assert [o.finish for o in got[i]] == [None] * (count - 1) + [FinishReason.LENGTH]
     assert (engine.stats.retractions > 0) == retracts
-    assert list(engine.stats.free_pages) == [sizes.pages - 1]
+    assert unowned(engine) == sizes.pages - 1
 
 
 def test_requests_that_come_and_go_get_the_tokens_they_get_alone() -> None:
@@ -117,6 +122,16 @@ def test_random_draws_and_penalties_survive_retraction() -> None:
         results.append({i: tokens(got) for i, got in finish_all(engine).items()})
         assert (engine.stats.retractions > 0) == (pages == 17)
     assert results[0] == results[1]
+
+
+def test_a_prompt_found_in_the_cache_gives_the_same_tokens_and_says_so() -> None:
+    engine = make_engine()
+    for id_ in (1, 2):
+        engine.submit(Submit(id_, prompt(3, 18), greedy(12)))
+        got = finish_all(engine)[id_]
+        assert tokens(got) == tiny_greedy(WHOLE, list(prompt(3, 18)), 12)
+        # whole pages of 4 are found again, and at most all tokens but one
+        assert {output.cached_tokens for output in got} == {0 if id_ == 1 else 16}
 
 
 def test_penalties_change_what_is_drawn() -> None:
@@ -195,7 +210,7 @@ def test_an_aborted_request_gives_nothing_more_and_its_pages_return() -> None:
     got = finish_all(engine)
     assert 1 not in got
     assert set(got) == {0, 2, 9}
-    assert list(engine.stats.free_pages) == [Sizes().pages - 1]
+    assert unowned(engine) == Sizes().pages - 1
 
 
 def test_an_engine_without_requests_has_nothing_to_do() -> None:
