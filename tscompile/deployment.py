@@ -18,10 +18,11 @@ from tsruntime.artifact.schema import Plan, Target
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A recipe with its checkpoint and the plan made of them."""
+    """A recipe with its checkpoint, what was asked of the compiler, and the plan it made."""
 
     recipe: Recipe
     checkpoint: Checkpoint
+    request: CompileRequest
     result: CompileResult
 
 
@@ -33,7 +34,8 @@ def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
         recipe, heads=model.heads, kv_heads=model.kv_heads, intermediate=model.intermediate
     )
     check_model_length(recipe, model.max_positions)
-    result = compile_plan(_request(recipe, model, dump_dir))
+    request = _request(recipe, model, dump_dir)
+    result = compile_plan(request)
     if not recipe.model.is_dummy:
         check_tensors(
             checkpoint,
@@ -41,7 +43,7 @@ def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
             tied=model.tied_embeddings,
             where=recipe.where("model"),
         )
-    return Deployment(recipe, checkpoint, result)
+    return Deployment(recipe, checkpoint, request, result)
 
 
 def source_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:

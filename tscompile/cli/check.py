@@ -6,18 +6,20 @@ from pathlib import Path
 
 import click
 
-from tsruntime.artifact.check import check_plan
 from tsruntime.artifact.load import load_plan, verify
 from tsruntime.artifact.manifest import read_manifest
+from tsruntime.artifact.proof.certificate import parse_certificate
+from tsruntime.artifact.proof.checker import check_proof
 
 
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--no-weights", is_flag=True, help="Do not read the weight files.")
 def check(artifact: Path, no_weights: bool) -> None:
-    """Verify every file of ARTIFACT, and that its plan obeys the rules it runs by."""
+    """Verify every file of ARTIFACT, and prove that its plan computes the model it certifies."""
     verify(artifact, weights=not no_weights)
-    check_plan(load_plan(artifact))
+    certificate = parse_certificate((artifact / "certificate.json").read_bytes(), artifact)
+    check_proof(load_plan(artifact), certificate)
     manifest = read_manifest(artifact)
     skipped = ", weights not read" if no_weights else ""
-    click.echo(f"{artifact}: {len(manifest.files)} files intact, plan valid{skipped}")
+    click.echo(f"{artifact}: {len(manifest.files)} files intact, plan proven{skipped}")

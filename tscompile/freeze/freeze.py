@@ -10,11 +10,14 @@ from pathlib import Path
 
 from tscompile.checkpoint.tokenizer import TokenizerBundle
 from tscompile.deployment import Deployment
+from tscompile.freeze.certificate import certify
 from tscompile.freeze.swap import staged
 from tscompile.freeze.weights import Progress, write_weights
 from tsruntime.artifact.digest import canonical_json, sha256_bytes
 from tsruntime.artifact.load import plan_bytes
 from tsruntime.artifact.manifest import FileEntry, Manifest, manifest_bytes, seal
+from tsruntime.artifact.proof.certificate import certificate_bytes
+from tsruntime.artifact.proof.checker import check_proof
 from tsruntime.artifact.serving import Generation, ServingFile
 
 _CONSUMED_PACKAGES = ("tscompile", "torch", "numpy", "safetensors", "tokenizers", "gguf")
@@ -54,10 +57,11 @@ def freeze(deployment: Deployment, destination: Path, progress: Progress) -> Man
 
 
 def _write_plan(stage: _Stage, deployment: Deployment) -> None:
-    result = deployment.result
-    data = plan_bytes(result.plan)
+    result, certificate = deployment.result, certify(deployment.request)
+    check_proof(result.plan, certificate)
     stage.put("recipe.yaml", deployment.recipe.resolved().encode())
-    stage.put("plan.json", data)
+    stage.put("plan.json", plan_bytes(result.plan))
+    stage.put("certificate.json", certificate_bytes(certificate))
     stage.put("plan.txt", result.text.encode())
     stage.put("kernels/pins.json", canonical_json([asdict(pin) for pin in result.pins]))
 
