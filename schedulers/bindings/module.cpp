@@ -1,4 +1,5 @@
-// Python binding of the scheduler. Errors of the core, which are texts, become exceptions here.
+// Python binding of the scheduler. Errors of the core, which are texts, become
+// exceptions here.
 #include "arrays.h"
 
 #include <nanobind/stl/optional.h>
@@ -162,9 +163,7 @@ void bind_scheduler(nb::module_& m) {
         .def("abort", &Scheduler::abort, "handle"_a)
         .def(
             "transfer_done",
-            [](Scheduler&, std::int64_t ticket, bool) {
-                require("ticket " + std::to_string(ticket) + " is not outstanding");
-            },
+            [](Scheduler& s, TicketId ticket, bool ok) { require(s.transfer_done(ticket, ok)); },
             "ticket"_a, "ok"_a)
         .def("stats", &Scheduler::stats)
         .def("check_invariants", [](Scheduler& s) {

@@ -20,7 +20,7 @@ std::string group_problem(const Config& config, std::int32_t index) {
     if (auto text = at_least("pages", group.pages, 2); !text.empty())
         return name + text + " (one is the null page)";
     if (!group.window) return {};
-    if (auto text = at_least("window", *group.window, 1); !text.empty()) return name + text;
+    if (auto text = at_least("window", *group.window, 2); !text.empty()) return name + text;
     const std::int32_t peak = config.peak_pages(index, config.max_model_len);
     if (group.pages - 1 < peak)
         return name + "pages is " + std::to_string(group.pages) + ", but its window of " +
@@ -62,7 +62,8 @@ std::string Config::problem() const {
 std::int32_t Config::peak_pages(std::int32_t group, std::int32_t positions) const {
     const auto& window = groups[group].window;
     if (!window) return pages_for(positions);
-    // The window before a chunk, the chunk, and the pages that both ends are cut by.
+    // The window before a chunk, the chunk, and the pages that both ends are cut
+    // by.
     const std::int64_t held = std::int64_t{*window} + token_budget;
     if (held >= positions) return pages_for(positions);
     return std::min(pages_for(positions), pages_for(to_i32(held)) + 2);

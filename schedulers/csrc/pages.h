@@ -10,21 +10,22 @@ namespace tsscheduler {
 
 class Pool;
 
-// Who keeps cached pages: told when a page is only cached, and when it is in use again.
+// Who keeps cached pages: told when a page is only cached, and when it is in
+// use again.
 class PageListener {
   public:
     virtual void idle(std::int32_t group, PageId page) = 0;
     virtual void busy(std::int32_t group, PageId page) = 0;
 
-    // Frees the least recently used page; requires evictable(group) > 0.
+    // Frees the least recently used idle page; requires that there is one.
     virtual void evict(std::int32_t group) = 0;
-    [[nodiscard]] virtual std::int32_t evictable(std::int32_t group) const = 0;
 
   protected:
     ~PageListener() = default;
 };
 
-// Shared and read only: its content is complete and never changes. Made by publishing.
+// Shared and read only: its content is complete and never changes. Made by
+// publishing.
 class SealedPage {
   public:
     SealedPage(SealedPage&& other) noexcept
@@ -104,8 +105,9 @@ class OpenPage {
     PageId id_;
 };
 
-// The pages of one cache group. References count owners: tables, the tree, tickets, the fence.
-// The fence holds references, so that a page which is free or only cached is in no step in flight.
+// The pages of one cache group. References count owners: tables, the tree,
+// tickets, the fence. The fence holds references, so that a page which is free
+// or only cached is in no step in flight.
 class Pool {
   public:
     // `pages` counts the null page.
@@ -130,13 +132,11 @@ class Pool {
 
     [[nodiscard]] std::int32_t free() const { return to_i32(free_.size()); }
 
-    // Pages that only the cache refers to.
+    // Pages that only the cache refers to: it gives them up when nothing is free.
     [[nodiscard]] std::int32_t idle() const { return idle_; }
 
     // Pages that allocate() can give now.
-    [[nodiscard]] std::int32_t obtainable() const {
-        return free() + (listener_ == nullptr ? 0 : listener_->evictable(group_));
-    }
+    [[nodiscard]] std::int32_t obtainable() const { return free() + idle_; }
 
     // References behind the fence.
     [[nodiscard]] std::int32_t fenced() const { return fence_.size(); }

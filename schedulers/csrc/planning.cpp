@@ -1,4 +1,5 @@
-// Planning a step: one pass over the running requests in their order, then admissions.
+// Planning a step: one pass over the running requests in their order, then
+// admissions.
 #include "draft.h"
 
 namespace tsscheduler {
@@ -86,8 +87,9 @@ void Scheduler::plan_chunks(Draft& draft) {
         emit(draft, *request, chunk, chunk == request->unplanned_prefill());
 }
 
-// Gets the pages that the request needs to compute positions up to `end`. If there are too few,
-// waits for those that are on their way back, or else retracts the last request in the order.
+// Gets the pages that the request needs to compute positions up to `end`. If
+// there are too few, waits for those that are on their way back, or else
+// retracts the last request in the order.
 Scheduler::Room Scheduler::make_room(Draft& draft, Request& request, std::int32_t end) {
     while (true) {
         Tables& tables = request.home()->tables;
@@ -118,8 +120,8 @@ Scheduler::Room Scheduler::make_room(Draft& draft, Request& request, std::int32_
     }
 }
 
-// Pages that come back without a retraction: when the steps in flight commit, when a store is
-// done, or when the load of an aborted request is.
+// Pages that come back without a retraction: when the steps in flight commit,
+// when a store is done, or when the load of an aborted request is.
 std::int32_t Scheduler::returning(std::int32_t group) {
     std::int32_t pages = cache_.pool(group).fenced();
     transfers_.for_each([&](const Ticket& ticket) {

@@ -15,7 +15,8 @@ struct ByOrder {
 
 using WaitingQueue = std::set<Request*, ByOrder>;
 
-// Requests that hold a place. A sorted vector: it is walked every step and changes rarely.
+// Requests that hold a place. A sorted vector: it is walked every step and
+// changes rarely.
 class Running {
   public:
     void insert(Request& request) {

@@ -1,4 +1,5 @@
-// A request: its tokens, its limits and its state; and the arena that handles name places in.
+// A request: its tokens, its limits and its state; and the arena that handles
+// name places in.
 #pragma once
 
 #include "dispatch.h"
@@ -40,7 +41,8 @@ struct Request {
         return nullptr;
     }
 
-    // Positions of the prompt (or of what is recomputed) that no step computes yet.
+    // Positions of the prompt (or of what is recomputed) that no step computes
+    // yet.
     [[nodiscard]] std::int32_t unplanned_prefill() const {
         const auto* prefilling = std::get_if<Prefilling>(&state);
         return prefilling == nullptr ? 0 : prefilling->target - prefilling->home.planned;

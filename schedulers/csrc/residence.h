@@ -9,8 +9,8 @@
 
 namespace tsscheduler {
 
-// Planning follows `planned`, publishing `committed`; both count positions whose keys and values
-// are in the cache once the step has run.
+// Planning follows `planned`, publishing `committed`; both count positions
+// whose keys and values are in the cache once the step has run.
 struct Residence {
     Slot slot;
     Tables tables{};
@@ -28,7 +28,8 @@ struct Residence {
 // Names a transfer between device and host; they count from 1.
 using TicketId = std::int32_t;
 
-// A transfer of pages begin .. end - 1 of a request. It owns both ends until it is acknowledged.
+// A transfer of pages begin .. end - 1 of a request. It owns both ends until it
+// is acknowledged.
 struct Ticket {
     enum class Kind { store, load };
 
@@ -36,7 +37,8 @@ struct Ticket {
     Handle handle;
     std::int32_t begin = 0;
     std::int32_t end = 0;
-    Tables device{}; // from page `begin` on; of a load, also the blank pages behind `end`
+    Tables device{}; // from page `begin` on; of a load, also the blank pages
+                     // behind `end`
     Tables host{};   // from page 0 on
     Anchor node{};   // of a store, the host tree's node of the last page
 };

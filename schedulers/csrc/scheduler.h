@@ -36,8 +36,8 @@ struct Results {
     std::span<const bool> finished;
 };
 
-// Not thread-safe: one thread owns it. Functions that return a text return what is wrong, and then
-// nothing has changed; an empty text is success.
+// Not thread-safe: one thread owns it. Functions that return a text return what
+// is wrong, and then nothing has changed; an empty text is success.
 class Scheduler {
   public:
     // `config.problem()` must be empty.
@@ -55,7 +55,8 @@ class Scheduler {
     // Why such a fork could never run; `parent` must be live.
     [[nodiscard]] std::string fork_refusal(Handle parent, std::int32_t max_new_tokens);
 
-    // A request that goes on from the parent's committed tokens. Requires an empty fork_refusal().
+    // A request that goes on from the parent's committed tokens. Requires an
+    // empty fork_refusal().
     Handle fork(Handle parent, std::int32_t max_new_tokens);
 
     [[nodiscard]] std::shared_ptr<const Plan> plan();
@@ -75,8 +76,8 @@ class Scheduler {
     struct Draft;
     enum class Room { taken, later, lost };
 
-    // The admission that failed last. It cannot succeed before there is more room than this, less
-    // what was published since.
+    // The admission that failed last. It cannot succeed before there is more room
+    // than this, less what was published since.
     struct Blocked {
         Handle handle;
         std::int32_t group;

@@ -1,4 +1,5 @@
-// A request's page table in one cache group: sealed pages, then open ones, four bytes each.
+// A request's page table in one cache group: sealed pages, then open ones, four
+// bytes each.
 #pragma once
 
 #include "pages.h"
@@ -8,8 +9,8 @@
 
 namespace tsscheduler {
 
-// Owns its pages; destroyed, it puts them behind the fence of the last step that names them.
-// Pages that slid out of the window stand as the null page.
+// Owns its pages; destroyed, it puts them behind the fence of the last step
+// that names them. Pages that slid out of the window stand as the null page.
 class Table {
   public:
     Table() = default;
@@ -109,7 +110,8 @@ class Table {
                 pool_->drop(std::exchange(pages_[gone_], kNullPage), last_);
     }
 
-    // Calls visit(index, page) for entries that the device has not been told of yet.
+    // Calls visit(index, page) for entries that the device has not been told of
+    // yet.
     template <class Visit> void announce(Visit&& visit) {
         for (; announced_ < size(); ++announced_)
             visit(announced_, pages_[announced_]);

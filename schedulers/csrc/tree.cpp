@@ -20,7 +20,7 @@ Tree::Tree(std::vector<Group> groups, std::int32_t page_size, std::int32_t hash_
     tokens_.reserve(pages * static_cast<std::size_t>(page_size_));
     add(kNoNode);
     for (std::int32_t g = 0; g < count(); ++g)
-        place(kNoNode, g) = {.prev = 0, .next = 0};
+        place(kNoNode, g) = {.prev = kNoNode, .next = kNoNode}; // the ends of an empty list
 }
 
 std::uint32_t Tree::hash(NodeId parent, std::span<const TokenId> tokens) const {
@@ -115,44 +115,22 @@ void Tree::adopt(NodeId node, std::int32_t group, SealedPage&& page) {
     place(node, group).page = id;
     groups_[group].node_of_page[id] = node;
     ++adopted_;
-    // Its owner still reads it, so it is busy.
-    const NodeId above = nodes_[node].parent;
-    ++place(above, group).busy_children;
-    if (!groups_[group].windowed && listed(above, group) && above != kNoNode) delist(group, above);
 }
 
+// Lists an idle page. Those above it that are idle too go behind it: they were
+// used with it.
 void Tree::idle(std::int32_t group, PageId page) {
-    const NodeId node = groups_[group].node_of_page[page];
-    if (groups_[group].windowed || place(node, group).busy_children == 0) enlist(group, node);
+    NodeId node = groups_[group].node_of_page[page];
+    link(group, node);
+    if (groups_[group].windowed) return;
+    for (node = nodes_[node].parent; listed(node, group); node = nodes_[node].parent) {
+        unlink(group, node);
+        link(group, node);
+    }
 }
 
 void Tree::busy(std::int32_t group, PageId page) {
-    const NodeId node = groups_[group].node_of_page[page];
-    if (listed(node, group)) delist(group, node);
-}
-
-// Lists an idle page, and then those above it that waited for it.
-void Tree::enlist(std::int32_t group, NodeId node) {
-    const GroupState& state = groups_[group];
-    while (true) {
-        link(group, node);
-        node = nodes_[node].parent;
-        Place& above = place(node, group);
-        --above.busy_children;
-        const bool ready = !state.windowed && above.page != kNullPage && above.busy_children == 0 &&
-                           state.pool->references(above.page) == 1;
-        if (!ready) return;
-    }
-}
-
-// Takes a page off the list, and those above it: they go after it.
-void Tree::delist(std::int32_t group, NodeId node) {
-    while (true) {
-        unlink(group, node);
-        node = nodes_[node].parent;
-        ++place(node, group).busy_children;
-        if (groups_[group].windowed || node == kNoNode || !listed(node, group)) return;
-    }
+    unlink(group, groups_[group].node_of_page[page]);
 }
 
 void Tree::link(std::int32_t group, NodeId node) {
@@ -177,7 +155,7 @@ void Tree::unlink(std::int32_t group, NodeId node) {
 void Tree::evict(std::int32_t group) {
     const NodeId node = place(kNoNode, group).next;
     assert(node != kNoNode);
-    unlink(group, node); // a listed page is not counted above, so nothing changes there
+    unlink(group, node);
     Place& here = place(node, group);
     const PageId page = std::exchange(here.page, kNullPage);
     groups_[group].node_of_page[page] = kNoNode;
@@ -187,29 +165,19 @@ void Tree::evict(std::int32_t group) {
 
 std::string Tree::broken_invariant() const {
     for (std::int32_t g = 0; g < count(); ++g) {
-        std::vector<std::int32_t> busy(nodes_.size(), 0);
         std::vector<std::int32_t> position(nodes_.size(), 0);
         std::int32_t length = 0;
         for (NodeId at = place(kNoNode, g).next; at != kNoNode; at = place(at, g).next)
             position[at] = ++length;
         if (length != groups_[g].listed) return "cache list: length";
         for (NodeId node = 1; node < to_i32(nodes_.size()); ++node) {
-            if (!holds(node, g)) continue;
-            const NodeId above = nodes_[node].parent;
-            if (!listed(node, g)) ++busy[above];
-            if (listed(node, g) && groups_[g].pool->references(place(node, g).page) != 1)
-                return "cache list: a referenced page is listed";
-            if (!groups_[g].windowed && position[above] > 0 &&
-                (position[node] == 0 || position[node] > position[above]))
-                return "cache list: a child goes before its parent";
-        }
-        for (NodeId node = 1; node < to_i32(nodes_.size()); ++node) {
-            const Place& here = place(node, g);
-            if (here.busy_children != busy[node]) return "cache list: busy children";
-            const bool ready = here.page != kNullPage &&
-                               groups_[g].pool->references(here.page) == 1 &&
-                               (groups_[g].windowed || busy[node] == 0);
-            if (ready != listed(node, g)) return "cache list: every idle page is listed";
+            const bool idle =
+                holds(node, g) && groups_[g].pool->references(place(node, g).page) == 1;
+            if (idle != (position[node] > 0) || idle != listed(node, g))
+                return "cache list: every idle page is listed, and no other";
+            const std::int32_t above = position[nodes_[node].parent];
+            if (idle && !groups_[g].windowed && above > 0 && above < position[node])
+                return "cache list: a prefix outlives what follows it";
         }
     }
     return {};

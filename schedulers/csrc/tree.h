@@ -1,4 +1,5 @@
-// The prefix cache: a radix tree with an edge a page, its root salted per tenant or adapter.
+// The prefix cache: a radix tree with an edge a page, its root salted per
+// tenant or adapter.
 #pragma once
 
 #include "child_index.h"
@@ -40,10 +41,11 @@ class Anchor {
     NodeId node_ = kNoNode;
 };
 
-// A node stands for a whole page of tokens after its parent's; it may hold one page a cache group.
-// A page that only the tree refers to is idle. Idle pages that may be evicted stand in one list a
-// group, least recently used first: in a group without a window only after all of its children
-// stand there, so that the first of the list is always a leaf; in a window any idle page.
+// A node stands for a whole page of tokens after its parent's; it may hold one
+// page a cache group. A page that only the tree refers to is idle. Idle pages
+// stand in one list a group, least recently used first; in a group without a
+// window a page stands behind those of its children that are idle, so that
+// leaves go before what they need to be found.
 class Tree final : public PageListener {
   public:
     struct Group {
@@ -58,7 +60,8 @@ class Tree final : public PageListener {
     Tree(const Tree&) = delete;
     Tree& operator=(const Tree&) = delete;
 
-    // The salt's root, made if there is none; whoever asks for it anchors it or extends it.
+    // The salt's root, made if there is none; whoever asks for it anchors it or
+    // extends it.
     NodeId root(std::int64_t salt);
 
     // kNoNode if there is none.
@@ -93,10 +96,6 @@ class Tree final : public PageListener {
     void busy(std::int32_t group, PageId page) override;
     void evict(std::int32_t group) override;
 
-    [[nodiscard]] std::int32_t evictable(std::int32_t group) const override {
-        return groups_[group].listed;
-    }
-
     // Calls visit(group, page) for every page that the tree refers to.
     template <class Visit> void for_each_page(Visit&& visit) const {
         for (NodeId node = 1; node < to_i32(nodes_.size()); ++node)
@@ -121,7 +120,6 @@ class Tree final : public PageListener {
 
     struct Place {
         PageId page = kNullPage;
-        std::int32_t busy_children = 0; // children that hold a page which is not listed
         NodeId prev = kUnlisted;
         NodeId next = kUnlisted;
     };
@@ -154,8 +152,6 @@ class Tree final : public PageListener {
                               std::span<const TokenId> tokens) const;
     NodeId add(NodeId parent);
     void remove_unused(NodeId node);
-    void enlist(std::int32_t group, NodeId node);
-    void delist(std::int32_t group, NodeId node);
     void link(std::int32_t group, NodeId node);
     void unlink(std::int32_t group, NodeId node);
 
