@@ -23,13 +23,13 @@ class Detokenizer:
 
     def __init__(self, tokenizer: TextTokenizer, prompt: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self._window = [t for t in prompt[-_CONTEXT:] if t not in tokenizer.special_ids]
+        self._window = _context(tokenizer, prompt)
         self._known = len(self._window)
         self._text = tokenizer.decode(self._window)
 
     def push(self, token: int) -> str:
         """The text that `token` completes, possibly none."""
-        if token in self._tokenizer.special_ids:
+        if not self._tokenizer.has_text(token):
             return ""
         self._window.append(token)
         text = self._tokenizer.decode(self._window)
@@ -37,7 +37,6 @@ class Detokenizer:
             return ""
         new = self._beyond(text)
         if not new:
-            self._window.pop()
             return ""
         self._window = self._window[self._known :]
         self._known = len(self._window)
@@ -55,3 +54,12 @@ class Detokenizer:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(self._text, text, strict=False))
             return text[sum(1 for _ in same) :]
         return text[len(self._text) :]
+
+
+def _context(tokenizer: TextTokenizer, prompt: Sequence[int]) -> list[int]:
+    """The end of `prompt`, from where a character begins; one has at most four bytes."""
+    for length in range(_CONTEXT, _CONTEXT + 4):
+        context = [token for token in prompt[-length:] if tokenizer.has_text(token)]
+        if not tokenizer.decode(context).startswith(_BROKEN):
+            return context
+    return []

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Lets text through up to the first stop string.
+    """Lets text through up to the first stop string: the one that ends first, then begins first.
 
-    Text that may yet turn out to begin a stop string is held back, and no more than that.
+    So the result does not depend on how the text is cut into tokens. Text that may yet turn out
+    to begin a stop string is held back, and no more than that.
     """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
@@ -20,11 +21,11 @@ class StopMatcher:
     def push(self, text: str) -> tuple[str, bool]:
         """Text that may be shown now, and whether a stop string ended it."""
         text = self._held + text
-        found = [(at, -len(s), s) for s in self._stops if (at := text.find(s)) >= 0]
+        found = [(at + len(s), at) for s in self._stops if (at := text.find(s)) >= 0]
         if found:
-            at, _, stop = min(found)
+            end, at = min(found)
             self._held = ""
-            return text[: at + len(stop) if self._include else at], True
+            return text[: end if self._include else at], True
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         shown = len(text) - keep
         self._held = text[shown:]

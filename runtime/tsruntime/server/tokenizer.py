@@ -18,7 +18,7 @@ class TextTokenizer:
         self._tokenizer.no_padding()
         self._bos_token_id = bos_token_id
         added = self._tokenizer.get_added_tokens_decoder()
-        self.special_ids = frozenset(id_ for id_, token in added.items() if token.special)
+        self._special = frozenset(id_ for id_, token in added.items() if token.special)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`; `add_special_tokens` adds what the tokenizer adds to a prompt."""
@@ -27,6 +27,10 @@ class TextTokenizer:
         if add_special_tokens and bos is not None and ids[:1] != [bos]:
             return [bos, *ids]
         return ids
+
+    def has_text(self, id_: int) -> bool:
+        """Whether `decode` makes anything of `id_`: neither special nor beyond the vocabulary."""
+        return id_ not in self._special and self._tokenizer.id_to_token(id_) is not None
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`, special tokens left out; an incomplete character shows as U+FFFD."""

@@ -1,0 +1,45 @@
+"""`tsrun` over a fake engine, as a process of its own: run as `python fake_tsrun.py SPEC ARGS…`.
+
+SPEC is JSON: `step_seconds`, and `die_after` a number of submitted requests. At the end it
+writes the names of forbidden modules that were imported, if any, to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from fake_engine import FakeEngine, Submit, echo
+
+import tsruntime.workers.launch
+from tsruntime.cli import main
+
+FORBIDDEN = ("torch", "numpy", "transformers", "tscompile")
+
+
+def launch(spec: dict[str, float]) -> FakeEngine:
+    engine = FakeEngine(step_seconds=spec.get("step_seconds", 0.0))
+
+    def reply(submit: Submit) -> list[int]:
+        if len(engine.submitted) == spec.get("die_after"):
+            engine.die("rank 0 (pid 42) was killed by SIGKILL")
+        return list(echo(submit))
+
+    engine.reply = reply
+    return engine
+
+
+if __name__ == "__main__":
+    spec: dict[str, float] = json.loads(sys.argv[1])
+
+    def fake(artifact: Path) -> FakeEngine:
+        return launch(spec)
+
+    tsruntime.workers.launch.launch = fake  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        main(sys.argv[2:])
+    finally:
+        found = [name for name in FORBIDDEN if name in sys.modules]
+        if found:
+            print(f"imported: {found}", file=sys.stderr)
