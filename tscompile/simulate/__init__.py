@@ -1,0 +1,1 @@
+"""Running a frozen plan of all ranks in one process, against the unsharded program in float64."""
