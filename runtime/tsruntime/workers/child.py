@@ -15,12 +15,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol, cast
 
 from tskernels.errors import TsError
 from tsruntime.artifact.manifest import read_manifest, verify_files
 from tsruntime.engine.messages import Failed
 from tsruntime.workers.settings import PARENT_LOST_EXIT, RankSettings
+
+_META_KERNELS = ("torch._meta_registrations", "torch.distributed._meta_registrations")
+"""Modules that torch's import runs to register kernels for meta tensors, in Python.
+
+They are for tracing, which no rank does, and take a quarter of the import: a rank has them empty.
+"""
 
 
 class _RankModule(Protocol):
@@ -39,6 +46,8 @@ def main(argument: str) -> int:
     control = Connection(settings.control)
     threading.Thread(target=_end_with_parent, args=(control,), daemon=True).start()
     commands = Connection(settings.commands) if settings.commands >= 0 else None
+    for name in _META_KERNELS:
+        sys.modules.setdefault(name, ModuleType(name))
     verified = ThreadPoolExecutor(1).submit(_verify, settings).result
     try:
         rank = cast("_RankModule", importlib.import_module("tsruntime.workers.rank"))
