@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fake_engine import FakeEngine, Submit, echo
@@ -18,7 +19,8 @@ from tsruntime.cli import main
 FORBIDDEN = ("torch", "numpy", "transformers", "tscompile")
 
 
-def launch(spec: dict[str, float]) -> FakeEngine:
+def engine_for(spec: Mapping[str, float]) -> FakeEngine:
+    """The engine that `spec` describes."""
     engine = FakeEngine(step_seconds=spec.get("step_seconds", 0.0))
 
     def reply(submit: Submit) -> list[int]:
@@ -34,7 +36,7 @@ if __name__ == "__main__":
     spec: dict[str, float] = json.loads(sys.argv[1])
 
     def fake(artifact: Path) -> FakeEngine:
-        return launch(spec)
+        return engine_for(spec)
 
     tsruntime.workers.launch.launch = fake  # pyright: ignore[reportAttributeAccessIssue]
     try:

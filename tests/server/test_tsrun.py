@@ -15,8 +15,10 @@ from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
 
+import fake_tsrun
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from fake_engine import FakeEngine
 
 from tsruntime.cli import main
 
@@ -187,7 +189,7 @@ def test_no_new_requests_while_draining(start: Start, artifact: Path) -> None:
     events = stream.getresponse()
     server.process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + 4
-    with pytest.raises(ConnectionRefusedError):
+    with pytest.raises(ConnectionError):
         while time.monotonic() < deadline:
             send(url).close()
     assert server.process.poll() is None
@@ -236,32 +238,65 @@ def test_a_killed_rank_ends_the_server_with_one_line(start: Start, artifact: Pat
     )
 
 
-def test_prompt_streams_the_answer_to_standard_output(start: Start, artifact: Path) -> None:
-    code, out, err = start(artifact, "--prompt", "ab", "--raw", "--max-tokens", "7").end()
-    assert (code, out, err) == (0, "abababa\n", "")
-    code, out, _ = start(artifact, "--prompt", "Hi", "--max-tokens", "12").end()
-    assert code == 0
-    assert out.startswith("user\nHi")  # the echo of the rendered template, special tokens left out
-    code, out, _ = start(
-        artifact, "--prompt", "ab;", "--raw", "--stop", "b;", "--top-p", "0.5"
-    ).end()
-    assert (code, out) == (0, "a\n")
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs `tsrun` here, each time over a fresh fake engine made with `spec`."""
+
+    def run(*args: str | Path, **spec: float) -> Result:
+        def launch(artifact: Path) -> FakeEngine:
+            return fake_tsrun.engine_for(spec)
+
+        monkeypatch.setattr("tsruntime.workers.launch.launch", launch)
+        ended = CliRunner().invoke(main, [str(arg) for arg in args])
+        assert ended.exception is None or isinstance(ended.exception, SystemExit)
+        return ended
+
+    return run
 
 
-def test_prompt_that_does_not_fit(start: Start, artifact: Path, bare_artifact: Path) -> None:
-    code, out, err = start(artifact, "--prompt", "a" * 300, "--raw").end()
-    assert (code, out) == (1, "")
-    assert "error[TS0652]: the prompt has 300 tokens, but max_model_len is 200" in err
-    code, _, err = start(bare_artifact, "--prompt", "a").end()
-    assert code == 1
-    assert "built without a chat template" in err
-    assert "fix: give --raw" in err
+def test_prompt_streams_the_answer_to_standard_output(
+    in_process: Callable[..., Result], artifact: Path
+) -> None:
+    ended = in_process(artifact, "--prompt", "ab", "--raw", "--max-tokens", "7")
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "abababa\n", "")
+    ended = in_process(artifact, "--prompt", "ab;", "--raw", "--stop", "b;", "--top-p", "0.5")
+    assert (ended.exit_code, ended.stdout) == (0, "a\n")
+    ended = in_process(artifact, "--prompt", "Hi", "--max-tokens", "12")
+    assert ended.exit_code == 0
+    assert ended.stdout.startswith("user\nHi")  # the rendered template less its special tokens
 
 
-def test_prompt_with_a_killed_rank(start: Start, artifact: Path) -> None:
-    code, _, err = start(artifact, "--prompt", "a", step_seconds=0.01, die_after=1).end()
-    assert code == 1
-    assert err.startswith("error[TS0651]: rank 0 (pid 42) was killed by SIGKILL\n")
+def test_prompt_that_does_not_fit(
+    in_process: Callable[..., Result], artifact: Path, bare_artifact: Path
+) -> None:
+    ended = in_process(artifact, "--prompt", "a" * 300, "--raw")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "error[TS0652]: the prompt has 300 tokens, but max_model_len is 200" in ended.stderr
+    ended = in_process(bare_artifact, "--prompt", "a")
+    assert ended.exit_code == 1
+    assert "built without a chat template" in ended.stderr
+    assert "fix: give --raw" in ended.stderr
+
+
+def test_prompt_with_a_killed_rank(in_process: Callable[..., Result], artifact: Path) -> None:
+    ended = in_process(artifact, "--prompt", "a", step_seconds=0.01, die_after=1)
+    assert ended.exit_code == 1
+    assert ended.stderr.startswith("error[TS0651]: rank 0 (pid 42) was killed by SIGKILL\n")
+
+
+def test_bench_prints_a_table_or_json(in_process: Callable[..., Result], artifact: Path) -> None:
+    sizes = ("--streams", "3", "--prompt-tokens", "20", "--tokens", "10")
+    ended = in_process(artifact, "--bench", *sizes, "--json")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    report = json.loads(ended.stdout)
+    assert (report["model"], report["streams"], report["tokens"]) == ("tiny", 3, 10)
+    ended = in_process(artifact, "--bench", *sizes)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert re.search(r"output tokens/s\s+│\s+[\d.]+", ended.stdout)
+    assert re.search(r"inter-token latency, p99\s+│\s+[\d.]+ ms", ended.stdout)
+    ended = in_process(artifact, "--bench", "--prompt-tokens", "190")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "make 254, beyond max_model_len 200" in ended.stderr
 
 
 def test_prompt_interrupted(start: Start, artifact: Path) -> None:
@@ -272,21 +307,6 @@ def test_prompt_interrupted(start: Start, artifact: Path) -> None:
     code, out, err = asking.end(timeout=5)
     assert (code, err) == (130, "")
     assert len(out) < 100
-
-
-def test_bench_prints_a_table_or_json(start: Start, artifact: Path) -> None:
-    sizes = ("--streams", "3", "--prompt-tokens", "20", "--tokens", "10")
-    code, out, err = start(artifact, "--bench", *sizes, "--json").end()
-    assert (code, err) == (0, "")
-    report = json.loads(out)
-    assert (report["model"], report["streams"], report["tokens"]) == ("tiny", 3, 10)
-    code, out, err = start(artifact, "--bench", *sizes).end()
-    assert (code, err) == (0, "")
-    assert re.search(r"output tokens/s\s+│\s+[\d.]+", out)
-    assert re.search(r"inter-token latency, p99\s+│\s+[\d.]+ ms", out)
-    code, out, err = start(artifact, "--bench", "--prompt-tokens", "190").end()
-    assert (code, out) == (1, "")
-    assert "make 254, beyond max_model_len 200" in err
 
 
 def test_the_serving_process_loads_neither_torch_nor_the_compiler() -> None:
