@@ -70,9 +70,11 @@ inline void attend(const Attention& c, const float* q, const float* const* keys,
     for (Size j = 0; j < kBlock; j += kLanes) {
         if (j + kLanes > low && j < high)
             scores_of_eight(q, keys + j, c.extent.width, c.scale, weights + j);
-        for (Size i = j; i < j + kLanes; ++i)
-            if (i < low || i >= high) weights[i] = kHidden;
     }
+    for (Size j = 0; j < low; ++j)
+        weights[j] = kHidden;
+    for (Size j = high; j < kBlock; ++j)
+        weights[j] = kHidden;
     Vec most = splat(running.most);
     for (Size j = 0; j < kBlock; j += kLanes)
         most = maximum(most, load(weights + j));
@@ -94,11 +96,17 @@ inline void attend(const Attention& c, const float* q, const float* const* keys,
 inline void find_keys(const Attention& c, const AttentionTile& t, Size first, Size last,
                       const float** keys) {
     const std::int32_t* pages = c.block_table + t.sequence * c.max_pages;
-    for (Size j = 0; j < kBlock; ++j) {
-        const Size position = first + j < last ? first + j : last - 1;
-        const Size page = position / c.cache.page_size;
-        keys[j] = c.cache.key(pages[page], t.kv_head, position - page * c.cache.page_size);
+    Size page = first / c.cache.page_size, offset = first - page * c.cache.page_size;
+    const Size count = last - first;
+    for (Size j = 0; j < count; ++j, ++offset) {
+        if (offset == c.cache.page_size) {
+            ++page;
+            offset = 0;
+        }
+        keys[j] = c.cache.key(pages[page], t.kv_head, offset);
     }
+    for (Size j = count; j < kBlock; ++j)
+        keys[j] = keys[count - 1];
 }
 
 // acc [rows, group, width] and running [rows, group] of the tile are scratch.
