@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -189,3 +190,25 @@ def test_three_ranks_follow_one_engine() -> None:
 
     got = on_ranks(3, work)[0]
     assert got == {i: tiny_greedy(WHOLE, prompt, 12) for i, prompt in prompts.items()}
+
+
+def test_heartbeats_keep_idle_ranks_waiting_beyond_their_patience() -> None:
+    plan, patience = tiny_plan(), timedelta(seconds=1)
+
+    def work(rank: int, store: Store) -> list[int]:
+        channel = Channel(connect(store, "step", rank, 2, patience))
+        executor = make_executor(plan)
+        if rank > 0:
+            follow(executor, channel)
+            return []
+        pipe, far = Pipe()
+        loop = Loop(Engine(plan, executor, channel), far, channel, heartbeat=0.2)
+        thread = threading.Thread(target=loop.run)
+        thread.start()
+        time.sleep(2.0)
+        pipe.send([submit(0, (1, 2), 3), Shutdown(drain=True)])
+        thread.join(10)
+        events = [event for _ in range(3) for event in pipe.recv()]
+        return [event.token for event in events]
+
+    assert on_ranks(2, work)[0] == tiny_greedy(WHOLE, [1, 2], 3)

@@ -6,6 +6,7 @@ Run as `python -m tsruntime.workers.child SETTINGS`, by `tsruntime.workers.launc
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import os
 import signal
@@ -42,6 +43,7 @@ def main(argument: str) -> int:
     """Run one rank until its work is done; the process's exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
+    gc.disable()  # while loading, which only makes things that stay; `rank.run` turns it on again
     settings = RankSettings.from_argument(argument)
     control = Connection(settings.control)
     threading.Thread(target=_end_with_parent, args=(control,), daemon=True).start()

@@ -31,6 +31,9 @@ from tsruntime.workers.settings import (
 _CAUSE_SECONDS = 1.0
 """How long to wait, when a rank ended for want of another, for that other one to be seen."""
 
+_STDERR = 2
+"""Where everything goes that a rank prints: the launcher's standard output is for data."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
@@ -190,7 +193,7 @@ def _spawn(
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "tsruntime.workers.child", settings.to_argument()],
         stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
+        stdout=_STDERR,
         env=environment,
         pass_fds=[end.fileno() for end in inherited],
         process_group=0,

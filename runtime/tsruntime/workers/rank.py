@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import shutil
 import time
@@ -131,9 +132,14 @@ def _bind(settings: RankSettings, plan: Plan, store: Store) -> Executor:
 
 
 def _warm(executor: Executor) -> None:
-    """Run the smallest program on padding alone: pages in the weights, starts kernel threads."""
+    """Run the smallest program on padding alone: pages in the weights, starts kernel threads.
+
+    What has been loaded stays, so the collector need not look at it between steps.
+    """
     choice = ProgramChoice(executor.plan.programs)
     executor.forward(idle_batch(choice.choose(0, 0), len(executor.plan.kv_cache.groups)))
+    gc.freeze()
+    gc.enable()
 
 
 def _serve(
