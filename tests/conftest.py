@@ -33,5 +33,5 @@ def smollm2_gguf() -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2_reference(smollm2_gguf: Path) -> Any:
-    """Transformers' own dequantized SmolLM2 in float32 (540 MB, half a minute): do not modify."""
-    return checkpoints.load_reference(smollm2_gguf)
+    """SmolLM2 as transformers' model in float32, eager attention (540 MB): do not modify."""
+    return checkpoints.load_smollm2(smollm2_gguf)

@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face layout: what transformers saved is what we read; damage is refused."""
+"""Checkpoints in Hugging Face layout: read as transformers saved them; damage is refused."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_files_are_named_with_their_digests(copy: Callable[..., Path]) -> None:
 
 
 def test_a_missing_directory(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointNotFoundError, match="there is no .*nowhere") as caught:
+    with pytest.raises(CheckpointNotFoundError, match=r"there is no .*nowhere") as caught:
         open_directory(tmp_path / "nowhere")
     assert caught.value.where.endswith("nowhere.yaml:3 model.source")
 
@@ -120,7 +120,7 @@ def test_pickled_weights_are_never_read(copy: Callable[..., Path]) -> None:
 def test_a_missing_shard(copy: Callable[..., Path]) -> None:
     directory = copy(shards=3)
     (directory / "model-00002-of-00004.safetensors").unlink()
-    with pytest.raises(CheckpointNotFoundError, match="model-00002-of-00004.safetensors"):
+    with pytest.raises(CheckpointNotFoundError, match=r"model-00002-of-00004.safetensors"):
         open_directory(directory)
 
 
@@ -239,7 +239,7 @@ def test_one_tensor_in_two_shards(copy: Callable[..., Path]) -> None:
     first, last = (directory / f"model-0000{i}-of-00004.safetensors" for i in (1, 4))
     tensors = _st.load_file(str(first)) | _st.load_file(str(last))
     _st.save_file(tensors, str(last))
-    with pytest.raises(CheckpointDamagedError, match="is in model-00001-of-00004.safetensors too"):
+    with pytest.raises(CheckpointDamagedError, match=r"is in model-00001-of-00004.safetensors too"):
         open_directory(directory)
 
 
@@ -327,3 +327,14 @@ def test_dummy_weights_have_a_config_and_no_tensors(tmp_path: Path) -> None:
     assert list(checkpoint.files) == ["llama-tiny.json"]
     with pytest.raises(KeyError):
         checkpoint.read("model.norm.weight")
+
+
+def test_a_tensor_of_integers_is_refused(copy: Callable[..., Path]) -> None:
+    directory = copy()
+    path = directory / "model.safetensors"
+    tensors = _st.load_file(str(path))
+    expected = {name: tuple(t.shape) for name, t in tensors.items()}
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].view(torch.int32)
+    _st.save_file(tensors, str(path))
+    with pytest.raises(TensorMismatchError, match=r"model.norm.weight has the dtype int32"):
+        check_tensors(open_directory(directory), expected, tied=True, where="w")

@@ -53,7 +53,7 @@ class GgufCheckpoint:
         else:
             whole = self._dequantize(entry, self._bytes(entry)).reshape(entry.shape)
             values = self._unpermuted(name, whole).take(range(start, start + size), axis=dim)
-        tensor = torch.from_numpy(np.ascontiguousarray(values))  # pyright: ignore[reportUnknownMemberType]
+        tensor = torch.from_numpy(np.require(values, requirements=["C", "W"]))  # pyright: ignore[reportUnknownMemberType]
         return require_finite(tensor, name, str(self._file.path))
 
     def _rows(self, name: str, entry: TensorEntry, start: int, size: int) -> Floats:

@@ -77,8 +77,8 @@ def synthesise_config(file: GgufFile) -> dict[str, object]:
     known = architecture(file)
     heads = keys.whole("attention.head_count")
     hidden = keys.whole("embedding_length")
-    rotary = keys.whole("rope.dimension_count", hidden // heads)
-    head_dim = keys.whole("attention.key_length", rotary)
+    head_dim = keys.whole("attention.key_length", hidden // heads)
+    rotary = keys.whole("rope.dimension_count", head_dim)
     if rotary != head_dim:
         _unsupported(file, f"RoPE over {rotary} of {head_dim} dims of a head", "the whole head")
     if "rope_freqs.weight" in file.tensors:

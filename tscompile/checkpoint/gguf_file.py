@@ -35,6 +35,7 @@ _SCALARS: Final[Mapping[int, str]] = {
 }  # fmt: skip
 """struct formats by GGUF's value type number."""
 
+_BOOL: Final = 7
 _STRING: Final = 8
 _ARRAY: Final = 9
 
@@ -110,6 +111,9 @@ class _Cursor:
     def count(self, form: str = "<Q") -> int:
         return int(self.scalar(form))
 
+    def peek(self) -> int:
+        return self.data[self.offset] if self.offset < len(self.data) else 0
+
     def text(self) -> str:
         raw = self.take(self.count())
         try:
@@ -151,6 +155,8 @@ def _read_value(cursor: _Cursor, kind: int, depth: int) -> Metadata:
     form = _SCALARS.get(kind)
     if form is None:
         _damaged(cursor.path, f"metadata of unknown type {kind} at byte {cursor.offset}")
+    if kind == _BOOL and cursor.peek() > 1:
+        _damaged(cursor.path, f"a boolean of {cursor.peek()} at byte {cursor.offset}")
     return cursor.scalar(form)
 
 

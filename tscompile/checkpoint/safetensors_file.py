@@ -135,9 +135,8 @@ def _parse_entry(path: Path, name: str, fields: object, start: int) -> Entry:
     dtype = DTYPES.get(str(table.get("dtype")))
     shape, offsets = _counts(table.get("shape")), _counts(table.get("data_offsets"))
     if dtype is None or shape is None or offsets is None or len(offsets) != 2:
-        _damaged(
-            path, f"the header's entry of {name} is not understood: {json.dumps(fields)[:100]}"
-        )
+        shown = json.dumps(fields)[:100]
+        _damaged(path, f"the header's entry of {name} is not understood: {shown}")
     begin, end = offsets
     expected = math.prod(shape) * dtype.itemsize
     if end - begin != expected:

@@ -12,6 +12,8 @@ from tscompile.errors import TensorMismatchError
 HARMLESS: Final = re.compile(r"(.*\.)?rotary_emb\.inv_freq")
 """A buffer that old transformers releases saved and that the config determines."""
 
+FLOATS: Final = ("float32", "bfloat16", "float16", "float64")
+
 MAX_LISTED: Final = 50
 """Differences listed in full; the rest are counted."""
 
@@ -23,7 +25,7 @@ def check_tensors(
     tied: bool,
     where: str,
 ) -> None:
-    """Refuse a tensor too many, one too few, or of another shape; all of them in one error.
+    """Refuse a tensor too many, one too few, of another shape or no float; all in one error.
 
     `expected` maps each parameter's Hugging Face name to its shape. A saved `lm_head.weight` is
     ignored where the embedding is `tied` to it, as transformers does, and so are `HARMLESS`.
@@ -38,6 +40,8 @@ def check_tensors(
         wanted = expected.get(name)
         if wanted is None and not _harmless(name, tied=tied):
             lines.append(f"{name} {list(info.shape)} is one too many")
+        elif wanted is not None and info.dtype not in FLOATS:
+            lines.append(f"{name} has the dtype {info.dtype}, not one of {', '.join(FLOATS)}")
         elif wanted is not None and tuple(wanted) != info.shape:
             lines.append(f"{name} is {list(info.shape)}, the model's is {list(wanted)}")
     if not lines:
