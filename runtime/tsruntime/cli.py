@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 Job: TypeAlias = "Callable[[Engine, Intake], int]"
 
-_GRACE_SECONDS: Final = 5.0
+_GRACE_SECONDS: Final = 1.0
+"""For the ranks to end by themselves; nothing is in flight by then, so that force does no harm."""
+
 _SERVING: Final = ("host", "port", "served_model_name")
 _BENCH: Final = ("streams", "prompt_tokens", "tokens", "as_json")
 

@@ -361,6 +361,20 @@ def test_a_half_sent_request_does_no_harm(served: ServedApp) -> None:
     assert post(served, "/v1/completions", {"prompt": "a"}).status_code == 200
 
 
+def test_a_body_that_never_comes_is_given_up(
+    served: ServedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tsruntime.server.app.BODY_SECONDS", 0.1)
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        answer = b""
+        while not answer.endswith(b"}}"):
+            answer += sock.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"did not arrive within 0.1 seconds" in answer
+
+
 def test_raw_stream_is_server_sent_events(served: ServedApp) -> None:
     answer = post(served, "/v1/completions", {"prompt": "a", "max_tokens": 3, "stream": True})
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"

@@ -21,6 +21,9 @@ from click.testing import CliRunner, Result
 from fake_engine import FakeEngine
 
 from tsruntime.cli import main
+from tsruntime.server.listen import bind
+from tsruntime.server.loading import load_intake
+from tsruntime.server.serve import serve
 
 TESTS = Path(__file__).parents[1]
 
@@ -185,7 +188,7 @@ def test_a_signal_drains_and_exits_0(start: Start, artifact: Path, number: signa
 def test_no_new_requests_while_draining(start: Start, artifact: Path) -> None:
     server = start(artifact, "--port", "0", step_seconds=0.05)
     url = server.url()
-    stream = send(url, max_tokens=100, stream=True)
+    stream = send(url, max_tokens=60, stream=True)
     events = stream.getresponse()
     server.process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + 4
@@ -206,6 +209,27 @@ def test_an_idle_server_ends_at_once(start: Start, artifact: Path) -> None:
     server.process.send_signal(signal.SIGTERM)
     assert server.end() == (0, "", "")
     assert time.monotonic() - started < 3
+
+
+def test_a_signal_while_loading_ends_at_once(artifact: Path) -> None:
+    class Loading(FakeEngine):
+        """Never ready; sends SIGTERM when the front end starts to watch it."""
+
+        @property
+        def sentinels(self) -> list[int]:
+            if not sent:
+                sent.append(None)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().sentinels
+
+    sent: list[None] = []
+    engine = Loading(ready=False)
+    try:
+        with bind("127.0.0.1", 0) as sock:
+            assert serve(engine, load_intake(artifact, None), sock, "127.0.0.1") == 0
+    finally:
+        engine.stop(0)
+    assert sent
 
 
 def test_a_second_signal_ends_at_once(start: Start, artifact: Path) -> None:
@@ -234,7 +258,7 @@ def test_a_killed_rank_ends_the_server_with_one_line(start: Start, artifact: Pat
     assert (code, out) == (1, "")
     assert err == (
         "error[TS0651]: rank 0 (pid 42) was killed by SIGKILL\n"
-        "  fix: see the lines above for the cause, then start again\n"
+        "  fix: start tsrun again; what the rank itself had to say stands above\n"
     )
 
 

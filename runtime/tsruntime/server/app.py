@@ -23,6 +23,7 @@ from tsruntime.server.protocol import SamplingRequest, parse_chat, parse_complet
 from tsruntime.server.wire import ChatWire, CompletionWire, Identity, Wire
 
 MAX_BODY_BYTES: Final = 16 << 20
+BODY_SECONDS: Final = 60.0
 INLINE_BYTES: Final = 8 << 10
 """Bodies up to this size are parsed and tokenized at once, larger ones in a thread."""
 
@@ -120,7 +121,22 @@ def build_app(frontend: Frontend, intake: Intake, draining: Callable[[], bool]) 
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body. Raises ApiError (413) beyond MAX_BODY_BYTES, without reading it all."""
+    """The whole body. Raises ApiError: 413 beyond MAX_BODY_BYTES, 408 after BODY_SECONDS.
+
+    A client that stops sending must not hold up the server's end for ever.
+    """
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _read_limited(request)
+    except TimeoutError:
+        raise ApiError(
+            f"the request body did not arrive within {BODY_SECONDS:g} seconds",
+            status=HTTPStatus.REQUEST_TIMEOUT,
+        ) from None
+
+
+async def _read_limited(request: Request) -> bytes:
+    """The body, or ApiError (413) as soon as it is known to be too large."""
     declared = request.headers.get("content-length", "")
     parts: list[bytes] = []
     size = int(declared) if declared.isdecimal() else 0

@@ -70,7 +70,9 @@ class EngineFailed(TsError):
     summary = "A rank of the engine failed or was killed, and the server ended with it."
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, remedy="see the lines above for the cause, then start again")
+        super().__init__(
+            message, remedy="start tsrun again; what the rank itself had to say stands above"
+        )
 
     def __str__(self) -> str:
         """A rank's own catalogued error stands for itself."""
