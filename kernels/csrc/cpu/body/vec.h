@@ -78,8 +78,8 @@ inline float largest(Vec v) {
     return most;
 }
 
-// e^x to about one unit in the last place; 0 below the smallest normal number. Range reduction and
-// polynomial of the Cephes library (S. Moshier), expf.c.
+// e^x to about one unit in the last place; 0 below the smallest normal number, infinity from
+// 2^127.5 on. Range reduction and polynomial of the Cephes library (S. Moshier), expf.c.
 inline Vec exponential(Vec x) {
     constexpr float kLeast = -87.33654F, kMost = 88.37626F, kLog2e = 1.44269504F;
     constexpr float kRound = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
@@ -97,7 +97,8 @@ inline Vec exponential(Vec x) {
     const IntVec exponent = (__builtin_convertvector(n, IntVec) + 127) << 23;
     Vec power;
     std::memcpy(&power, &exponent, sizeof power);
-    return x < splat(kLeast) ? Vec{} : p * power;
+    const Vec inside = x > splat(kMost) ? splat(__builtin_inff()) : p * power;
+    return x < splat(kLeast) ? Vec{} : inside;
 }
 
 } // namespace
