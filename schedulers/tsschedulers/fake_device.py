@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsschedulers._core import Handle, Plan
-from tsschedulers.reference import Sizes
+from tsschedulers.reference_books import Sizes
 
 VOCABULARY = 50
 END_TOKEN = 7

@@ -10,7 +10,8 @@ import numpy as np
 
 from tsschedulers._core import Handle, Plan, Scheduler
 from tsschedulers.fake_device import FakeDevice, Sampled, answer
-from tsschedulers.reference import Reference, Row, Sizes, Step
+from tsschedulers.reference import Reference
+from tsschedulers.reference_books import Row, Sizes, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +156,21 @@ class SideBySide:
         """Invariants, and the same books."""
         self.scheduler.check_invariants()
         stats = self.scheduler.stats()
-        assert list(stats.free_pages) == [pool.free for pool in self.reference.pools]
-        assert list(stats.cached_pages) == [len(pool.lru) for pool in self.reference.pools]
+        pools = self.reference.cache.pools
+        assert list(stats.free_pages) == [pool.free for pool in pools]
+        assert list(stats.cached_pages) == [len(pool.lru) for pool in pools]
         assert stats.retractions == self.reference.retractions
         assert stats.waiting == len(self.reference.waiting)
         assert stats.waiting + stats.running == len(self.live) == len(self.reference.requests)
+
+    def bound(self) -> int:
+        """Steps within which all is done: in each the first in the order computes a token, or a
+
+        transfer ends; whoever goes before it can make it begin again, once.
+        """
+        lengths = [len(self.asked[n].tokens) + self.asked[n].max_new_tokens + 8
+                   for n in self.live.values()]  # fmt: skip
+        return 8 + (1 + len(lengths)) * sum(lengths)
 
     def drain(self, limit: int) -> int:
         """Run to the end, transfers done at once; the number of steps, at most `limit`."""
