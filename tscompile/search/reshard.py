@@ -37,11 +37,7 @@ class Reshards:
         self.view = view
         self.graph: StepGraph = step_graph(costs.axes, view.digits)
         self.edges: Prices = self.graph.price(costs, view)
-        self._incoming = _Side(self.graph.target, self.graph.source, self.edges)
-        by_source = np.argsort(self.graph.source, kind="stable")
-        self._outgoing = _Side(
-            self.graph.source[by_source], self.graph.target[by_source], self.edges[by_source]
-        )
+        self._between = _all_pairs(self.graph, self.edges)
         self._forward: dict[tuple[int, tuple[int, ...]], Prices] = {}
         self._backward: dict[tuple[int, ...], Prices] = {}
 
@@ -67,35 +63,34 @@ class Reshards:
 
     def price(self, source: int, target: int) -> Price:
         """The cheapest path."""
-        return decode(complex(self._from(source, ())[target]))
+        return decode(complex(self._between[source, target]))
 
     def _from(self, root: int, used: tuple[int, ...]) -> Prices:
         """Trees from `root` to `used` and each x; the last branch hangs off the path to x."""
+        if not used:
+            return self._between[root]
         key = (root, used)
         if key not in self._forward:
-            start = self._blank()
-            if not used:
-                start[root] = 0
-            for hung in _subsets(used, proper=False):
-                rest = tuple(u for u in used if u not in hung)
-                start = np.minimum(start, self._from(root, rest) + self._to(hung))
-            self._forward[key] = self._incoming.relaxed(start)
+            branches = [
+                self._from(root, tuple(u for u in used if u not in hung)) + self._to(hung)
+                for hung in _subsets(used, proper=False)
+            ]
+            branch = np.minimum.reduce(branches)
+            self._forward[key] = (branch[:, None] + self._between).min(axis=0)
         return self._forward[key]
 
     def _to(self, used: tuple[int, ...]) -> Prices:
         """Trees from each placement to all of `used`."""
+        if len(used) < 2:
+            return self._between[:, used[0]] if used else np.zeros_like(self._between[0])
         if used not in self._backward:
-            start = self._blank()
-            if len(used) < 2:
-                start[list(used) or slice(None)] = 0
-            for part in _subsets(used, proper=True):
-                rest = tuple(u for u in used if u not in part)
-                start = np.minimum(start, self._to(part) + self._to(rest))
-            self._backward[used] = self._outgoing.relaxed(start)
+            parts = [
+                self._to(part) + self._to(tuple(u for u in used if u not in part))
+                for part in _subsets(used, proper=True)
+            ]
+            branch = np.minimum.reduce(parts)
+            self._backward[used] = (self._between + branch[None, :]).min(axis=1)
         return self._backward[used]
-
-    def _blank(self) -> Prices:
-        return np.full(len(self.placements), UNREACHABLE, np.complex128)
 
     def path(self, source: int, target: int) -> tuple[Move, ...]:
         """The steps of a cheapest path."""
@@ -145,24 +140,15 @@ class Reshards:
         )
 
 
-class _Side:
-    """Edges grouped by the end that is being priced, for Bellman-Ford in whole arrays."""
-
-    def __init__(self, priced: np.ndarray, other: np.ndarray, edges: Prices) -> None:
-        self.nodes, self.starts = np.unique(priced, return_index=True)
-        self.other, self.edges = other, edges
-
-    def relaxed(self, start: Prices) -> Prices:
-        """The least of `start` and of what any chain of edges makes of it."""
-        best = start
-        while len(self.nodes):
-            through = np.minimum.reduceat(best[self.other] + self.edges, self.starts)
-            better = best.copy()
-            better[self.nodes] = np.minimum(best[self.nodes], through)
-            if np.array_equal(better, best):
-                break
-            best = better
-        return best
+def _all_pairs(graph: StepGraph, edges: Prices) -> Prices:
+    """Cheapest paths between all placements (Floyd, "Algorithm 97: Shortest path", 1962)."""
+    count = len(graph.placements)
+    between: Prices = np.full((count, count), UNREACHABLE, np.complex128)
+    np.minimum.at(between, (graph.source, graph.target), edges)
+    between[np.arange(count), np.arange(count)] = 0
+    for k in range(count):
+        np.minimum(between, between[:, k, None] + between[None, k, :], out=between)
+    return between
 
 
 def _subsets(items: tuple[int, ...], *, proper: bool) -> Iterable[tuple[int, ...]]:

@@ -1,0 +1,265 @@
+"""A layer as the search sees it: values by number, options as arrays; equal layers are one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from tscompile.ir.placement import Placements
+from tscompile.search.costs import CostModel, Price
+from tscompile.search.fusions import batches_at
+from tscompile.search.graph import Indices, Prices, decode, encode
+from tscompile.search.holdings import Stock
+from tscompile.search.layout import View
+from tscompile.search.program import Operation, Program
+from tscompile.search.reshard import Reshards
+from tscompile.search.rules import RULES
+from tscompile.search.strategies import Batch, Option, options_of
+
+Admits: TypeAlias = Callable[[Operation, Option], bool]
+"""Whether a policy lets the op that begins a strategy take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A batch of options in arrays: a column an option, a row an input (or output)."""
+
+    span: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    requires: Indices
+    gives: Indices
+    prices: Prices
+    options: tuple[Option, ...]
+
+    def price_of(self, option: int) -> Price:
+        """One option's price."""
+        return decode(complex(self.prices[option]))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Segment:
+    """Operations between two cuts. Values are numbered: those live at entry first, then outputs.
+
+    `live[p]` are the values needed at or after operation p, in order of their numbers, the last
+    entry being what leaves the segment. `last[p]` maps those of them with a single use left to the
+    placements that it may need.
+    """
+
+    stocks: tuple[Stock, ...]
+    stages: tuple[tuple[Choices, ...], ...]
+    live: tuple[tuple[int, ...], ...]
+    last: tuple[Mapping[int, Indices], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Segment number `segment` of the compiled program starts at operation `start`."""
+
+    segment: int
+    start: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program as a sequence of distinct segments; `names` of a cut resolve value numbers."""
+
+    program: Program
+    segments: tuple[Segment, ...]
+    sequence: tuple[Cut, ...]
+    stocks: Mapping[View, Stock]
+
+
+class Compiler:
+    """Turns programs into segments; what depends on views alone is shared between calls."""
+
+    def __init__(
+        self, costs: CostModel, admits: Admits | None = None, *, fuse: bool = True
+    ) -> None:
+        self.costs = costs
+        self._admits = admits
+        self._fuse = fuse
+        self._stocks: dict[View, Stock] = {}
+        self._batches: dict[object, tuple[Option, ...]] = {}
+
+    def compile_(self, program: Program) -> Compiled:
+        """Cut the program into segments, equal ones once."""
+        bounds = [0, *program.cuts, len(program.operations)]
+        readers = program.readers()
+        order = [*program.given, *(v for op in program.operations for v in op.outputs)]
+        segments: list[Segment] = []
+        known: dict[object, int] = {}
+        sequence: list[Cut] = []
+        for start, end in itertools.pairwise(bounds):
+            names = _names(program, order, readers, start, end)
+            key = _signature(program, readers, names, start, end)
+            if key not in known:
+                known[key] = len(segments)
+                segments.append(self._segment(program, readers, names, start, end))
+            sequence.append(Cut(known[key], start, names))
+        return Compiled(program, tuple(segments), tuple(sequence), self._stocks)
+
+    def _segment(
+        self,
+        program: Program,
+        readers: Mapping[str, Sequence[int]],
+        names: tuple[str, ...],
+        start: int,
+        end: int,
+    ) -> Segment:
+        number = {name: i for i, name in enumerate(names)}
+        defined = _definitions(program)
+        live = tuple(
+            tuple(
+                i
+                for i, name in enumerate(names)
+                if defined[name] < p and any(r >= p for r in readers[name])
+            )
+            for p in range(start, end + 1)
+        )
+        stages = tuple(
+            tuple(self._choices(program, number, batch) for batch in stage)
+            for stage in self._stages(program, readers, start, end)
+        )
+        stocks = tuple(self._stock(program.values[name]) for name in names)
+        last = tuple(
+            {
+                i: _needs(stages, stocks, p, i)
+                for i in live[p]
+                if sum(r >= start + p for r in readers[names[i]]) == 1
+            }
+            for p in range(end - start + 1)
+        )
+        return Segment(stocks, stages, live, last)
+
+    def _stages(
+        self, program: Program, readers: Mapping[str, Sequence[int]], start: int, end: int
+    ) -> list[list[Batch]]:
+        operations = program.operations[start:end]
+        single = [Batch(1, op.inputs, op.outputs, self._options(program, op)) for op in operations]
+
+        def dead_after(position: int) -> frozenset[str]:
+            inner = {v for op in operations for v in op.outputs}
+            return frozenset(v for v in inner if not any(r >= start + position for r in readers[v]))
+
+        stages: list[list[Batch]] = []
+        for position, batch in enumerate(single):
+            found = [batch]
+            if self._fuse:
+                found += batches_at(
+                    self.costs, operations, position, program.values, single, dead_after
+                )
+            admitted = [self._admitted(operations[position], b) for b in found]
+            stages.append([b for b in admitted if b.options])
+        return stages
+
+    def _admitted(self, operation: Operation, batch: Batch) -> Batch:
+        if self._admits is None:
+            return batch
+        kept = tuple(o for o in batch.options if self._admits(operation, o))
+        return Batch(batch.span, batch.inputs, batch.outputs, kept)
+
+    def _options(self, program: Program, operation: Operation) -> tuple[Option, ...]:
+        key = _alike(program, operation)
+        if key not in self._batches:
+            rule = RULES[operation.kind]
+            self._batches[key] = options_of(self.costs, rule, operation, program.values)
+        return self._batches[key]
+
+    def _stock(self, view: View) -> Stock:
+        if view not in self._stocks:
+            self._stocks[view] = Stock(Reshards(self.costs, view))
+        return self._stocks[view]
+
+    def _choices(self, program: Program, number: Mapping[str, int], batch: Batch) -> Choices:
+        def rows(names: tuple[str, ...], of: Callable[[Option], tuple[Placements, ...]]) -> Indices:
+            table = [
+                [
+                    self._stock(program.values[v]).reshards.graph.index[of(o)[i]]
+                    for o in batch.options
+                ]
+                for i, v in enumerate(names)
+            ]
+            return np.array(table, np.int64).reshape(len(names), len(batch.options))
+
+        prices = [encode(option.work.price(self.costs)) for option in batch.options]
+        return Choices(
+            batch.span,
+            tuple(number[v] for v in batch.inputs),
+            tuple(number[v] for v in batch.outputs),
+            rows(batch.inputs, lambda option: option.requires),
+            rows(batch.outputs, lambda option: option.gives),
+            np.array(prices, np.complex128),
+            batch.options,
+        )
+
+
+def _definitions(program: Program) -> dict[str, int]:
+    """For each value the position of the op that gives it; -1 for given ones."""
+    defined = dict.fromkeys(program.given, -1)
+    for position, operation in enumerate(program.operations):
+        defined.update(dict.fromkeys(operation.outputs, position))
+    return defined
+
+
+def _names(
+    program: Program,
+    order: Sequence[str],
+    readers: Mapping[str, Sequence[int]],
+    start: int,
+    end: int,
+) -> tuple[str, ...]:
+    """Values of a segment: live at its entry, by definition, then those that it gives."""
+    defined = _definitions(program)
+    entering = [v for v in order if defined[v] < start and any(r >= start for r in readers[v])]
+    given = [v for op in program.operations[start:end] for v in op.outputs]
+    return (*entering, *given)
+
+
+def _alike(program: Program, operation: Operation) -> tuple[object, ...]:
+    """What an op's options depend on."""
+    views = tuple(program.values[v] for v in (*operation.inputs, *operation.outputs))
+    bound = tuple((b.view, b.placements) for b in operation.bound)
+    return (operation.kind, views, bound, operation.attributes)
+
+
+def _signature(
+    program: Program,
+    readers: Mapping[str, Sequence[int]],
+    names: tuple[str, ...],
+    start: int,
+    end: int,
+) -> tuple[object, ...]:
+    """Equal for segments that are the same but for names."""
+    number = {name: i for i, name in enumerate(names)}
+    operations = program.operations[start:end]
+    wiring = tuple(
+        (
+            _alike(program, op),
+            tuple(number[v] for v in op.inputs),
+            tuple(number[v] for v in op.outputs),
+        )
+        for op in operations
+    )
+    leaving = tuple(min(2, sum(r >= end for r in readers[name])) for name in names)
+    return (wiring, leaving, tuple(program.values[name] for name in names))
+
+
+def _needs(
+    stages: Sequence[Sequence[Choices]], stocks: Sequence[Stock], position: int, value: int
+) -> Indices:
+    """All placements in which operations from `position` on may read a value."""
+    rows = [
+        choices.requires[choices.inputs.index(value)]
+        for stage in stages[position:]
+        for choices in stage
+        if value in choices.inputs
+    ]
+    if not rows:
+        return np.arange(len(stocks[value].reshards.placements))
+    return np.unique(np.concatenate(rows))

@@ -1,0 +1,135 @@
+"""What the search found, laid out in order: the strategy of each op and the reshards before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tscompile.ir.placement import Placements
+from tscompile.search.costs import FREE, Price
+from tscompile.search.reshard import Move
+from tscompile.search.segment import Compiled
+from tscompile.search.stack import Best, best_run, runs
+from tscompile.search.strategies import Option
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """One step of a value from one placement to another, run before operation `position`."""
+
+    position: int
+    value: str
+    move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`span` operations from `position` on by one strategy."""
+
+    position: int
+    span: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    option: Option
+    price: Price
+
+
+Action: TypeAlias = Reshard | Run
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`count` times the `period` segments from `first` on, each the same way."""
+
+    first: int
+    period: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The cheapest run of a program: its price, actions in order, and how its layers repeat.
+
+    `produced` is where each value was produced.
+    """
+
+    price: Price
+    actions: tuple[Action, ...]
+    produced: dict[str, Placements]
+    repeats: tuple[Repeat, ...]
+
+    def total(self) -> Price:
+        """The sum of all actions, which is the price."""
+        total = FREE
+        for action in self.actions:
+            total += action.price if isinstance(action, Run) else action.move.price
+        return total
+
+
+def solve(compiled: Compiled) -> Solution:
+    """Search, and lay out what was found."""
+    best = best_run(compiled)
+    taken = _taken(compiled, best)
+    produced = dict(compiled.program.given)
+    for run in taken:
+        produced.update(zip(run.outputs, run.option.gives, strict=True))
+    actions = _in_order(compiled, taken, produced)
+    ways = [(p.segment, p.entry, p.exit) for p in best.passages]
+    repeats = tuple(Repeat(*r) for r in runs(ways))
+    return Solution(best.price, tuple(actions), produced, repeats)
+
+
+def _taken(compiled: Compiled, best: Best) -> list[Run]:
+    found: list[Run] = []
+    for cut, passage in zip(compiled.sequence, best.passages, strict=True):
+        for origin in passage.origins:
+            choices = origin.choices
+            found.append(
+                Run(
+                    cut.start + origin.position,
+                    choices.span,
+                    tuple(cut.names[i] for i in choices.inputs),
+                    tuple(cut.names[i] for i in choices.outputs),
+                    choices.options[origin.option],
+                    choices.price_of(origin.option),
+                )
+            )
+    return found
+
+
+def _in_order(
+    compiled: Compiled, taken: Sequence[Run], produced: dict[str, Placements]
+) -> list[Action]:
+    """Each step of a value's tree just before the first use that lies beyond it."""
+    uses: dict[str, list[Placements]] = {}
+    for run in taken:
+        for value, placements in zip(run.inputs, run.option.requires, strict=True):
+            uses.setdefault(value, []).append(placements)
+    pending = {value: _tree(compiled, value, produced[value], uses[value]) for value in uses}
+    actions: list[Action] = []
+    for run in taken:
+        for value, placements in zip(run.inputs, run.option.requires, strict=True):
+            moves = _towards(pending[value], placements)
+            actions += [Reshard(run.position, value, move) for move in moves]
+        actions.append(run)
+    return actions
+
+
+def _tree(
+    compiled: Compiled, value: str, root: Placements, used: Sequence[Placements]
+) -> dict[Placements, Move]:
+    """The moves of a value's tree by where they end."""
+    reshards = compiled.stocks[compiled.program.values[value]].reshards
+    moves = reshards.tree(reshards.index(root), [reshards.index(u) for u in used])
+    return {move.target: move for move in moves}
+
+
+def _towards(pending: dict[Placements, Move], placements: Placements) -> list[Move]:
+    """Takes out the moves that still lie before `placements`, the first one first."""
+    found: list[Move] = []
+    while placements in pending:
+        move = pending.pop(placements)
+        found.append(move)
+        placements = move.source
+    return found[::-1]
