@@ -29,7 +29,7 @@ from tsruntime.workers.launch import Workers, launch
 from tsruntime.workers.rank import check_target, compare_plans
 
 WHOLE = whole_weights()
-READY_SECONDS = 60
+READY_SECONDS = 120
 
 
 def generate(workers: Workers, prompt: list[int], count: int) -> list[int]:

@@ -71,10 +71,14 @@ class Engine:
             self._forget(request)
 
     def step(self) -> list[Event]:
-        """Plan, run, sample and commit one step; its tokens, in the order of their rows."""
+        """Plan, run, sample and commit one step; its tokens, in the order of their rows.
+
+        A step that only took requests' slots away runs nothing. RuntimeError if requests are live
+        and the scheduler never gets anywhere with them.
+        """
         plan = self._scheduler.plan()
         if plan.empty:
-            if self._by_id:
+            if self._by_id and not plan.retracted:
                 raise RuntimeError(f"{self.live} requests live, but nothing to run: {plan.reason}")
             return []
         self._seat(plan)

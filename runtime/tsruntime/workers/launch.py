@@ -93,6 +93,7 @@ class Workers:
     def poll_failure(self) -> str | None:
         """One line naming the rank that failed and how, or None while nothing is wrong.
 
+        A rank's own catalogued error is quoted whole, with the line of its remedy.
         On a failure the other ranks are ended before this returns. A rank that ended by itself
         with exit code 0, after a shutdown, is no failure.
         """
