@@ -163,7 +163,7 @@ class Player:
             raise PlanUnproven(
                 team.place(),
                 f"its group meets in different collectives: rank {team.ranks[0]} calls "
-                f"{_called(op)}, rank {other.ranks[0]} {_called(call)}",
+                f"{_in_full(op)}, rank {other.ranks[0]} {_in_full(call)}",
             )
 
     def _exchange(
@@ -291,3 +291,8 @@ def _axes(op: Op) -> tuple[str, ...]:
 
 def _called(op: Op) -> str:
     return f"{op.op} over {'+'.join(_axes(op))}"
+
+
+def _in_full(op: Op) -> str:
+    given = ", ".join(f"{name}={value}" for name, value in sorted(op.attributes.items()))
+    return f"{op.op}({given})"

@@ -70,6 +70,8 @@ class _Walk:
                 self._take_over(op.inputs[mutates[position]], name, where)
             elif not isinstance(storage, ArenaStorage):
                 raise PlanUnproven(where, f"it writes {name} into a {storage.kind}")
+            elif not _distinct(self._values[name].shape, storage.strides):
+                raise PlanUnproven(where, f"the elements of {name} lie over one another")
             else:
                 self._overwrite(_bytes(self._values[name]), inputs, where)
             self._intact.add(name)
@@ -133,6 +135,16 @@ def _bytes(value: Value) -> _Bytes | None:
     last = sum((n - 1) * s for n, s in zip(value.shape, storage.strides, strict=True))
     size = value.dtype.itemsize
     return _Bytes(value.name, storage.offset_bytes, storage.offset_bytes + (last + 1) * size)
+
+
+def _distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether each element has a place of its own: each stride steps over all the smaller ones."""
+    reach = 0
+    for stride, size in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride <= reach:
+            return False
+        reach += (size - 1) * stride
+    return True
 
 
 def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
