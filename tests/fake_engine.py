@@ -113,6 +113,10 @@ class FakeEngine:
         self._failure = message
         self._ended = True
 
+    def become_ready(self) -> None:
+        """What a loaded engine says, for one that was made with `ready=False`."""
+        self._far.send([Ready(0.0)])
+
     def fail(self, message: str) -> None:
         """Tell of a failure through the pipe."""
         self._far.send([Failed(message)])

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_engine import FakeEngine, token_id
+from fake_engine import FakeEngine, Submit, token_id
 from tokenizers import Tokenizer
 
 from tsruntime.engine.messages import FinishReason
@@ -163,17 +163,27 @@ def test_a_refusal_is_the_client_s_error(engine: FakeEngine) -> None:
 
 
 def test_a_prompt_larger_than_the_pipe_does_not_block_the_loop(engine: FakeEngine) -> None:
-    engine.step_seconds = 0.3  # the engine reads commands only between steps
+    release = threading.Event()
+
+    def reply(submit: Submit) -> list[int]:
+        release.wait()  # the engine is in a long step and reads nothing meanwhile
+        return [7]
+
+    engine.reply = reply
+    timer = threading.Timer(10, release.set)  # frees a loop that does block
+    timer.start()
 
     async def body(frontend: Frontend) -> None:
-        async with frontend.open([ask((1,), 100)]) as stream:
-            await anext(stream)
-            started = time.perf_counter()
-            big = frontend.open([ask(tuple(range(10**6, 2 * 10**6)), 1)])
-            assert time.perf_counter() - started < 0.2
-            assert (await collect(big))[1] == [10**6]
+        small = frontend.open([ask((1,), 1)])
+        large = frontend.open([ask(tuple(range(100_000, 200_000)), 1)])
+        await asyncio.sleep(0.05)
+        assert not release.is_set()
+        release.set()
+        assert (await collect(small))[1] == (await collect(large))[1] == [7]
 
     run(engine, None, body)
+    timer.cancel()
+    timer.join()
 
 
 @pytest.mark.parametrize("through_pipe", [False, True])
