@@ -179,6 +179,13 @@ def test_without_tokenizer_only_token_ids_are_served(bare_artifact: Path) -> Non
     assert caught.value.status == 400
 
 
+def test_min_tokens_need_a_token_that_does_not_stop(intake: Intake) -> None:
+    tiny = replace(intake, serving=replace(intake.serving, vocab_size=3))
+    every = {"prompt": [1], "stop_token_ids": [0, 1, 2]}
+    assert completion(tiny, **every)
+    assert refusal(tiny, **every, min_tokens=1).param == "stop_token_ids"
+
+
 def test_chat_renders_the_template_with_its_variables(intake: Intake, tokenizer: Tokenizer) -> None:
     (request,) = chat(intake)
     text = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -78,11 +79,14 @@ class Sampler:
         state = self._slots[slot]
         if state is None:
             raise ValueError(f"slot {slot} was never admitted")
-        if not np.isfinite(logits.max()):
+        best = int(logits.argmax())  # of a NaN, where there is one
+        if not math.isfinite(logits[best]):
             raise NotFiniteError(
-                f"the largest logit of slot {slot} at position {position} is {logits.max()}"
+                f"the largest logit of slot {slot} at position {position} is {logits[best]}"
             )
-        token = _draw(_adjusted(logits, state), state.params, position)
+        adjusted = _adjusted(logits, state)
+        plain = adjusted is logits and state.params.temperature == 0.0
+        token = best if plain else _draw(adjusted, state.params, position)
         state.generated += 1
         if state.seen is not None:
             state.seen.add(token)

@@ -165,6 +165,10 @@ class Intake:
         defaults = self.serving.generation
         ends = () if request.ignore_eos else defaults.eos_token_ids
         stop_token_ids = tuple(dict.fromkeys((*ends, *(request.stop_token_ids or ()))))
+        if request.min_tokens and len(stop_token_ids) >= self.serving.vocab_size:
+            raise ApiError(
+                "min_tokens needs a token that is none of stop_token_ids", param="stop_token_ids"
+            )
         return SamplingParams(
             max_tokens=limit,
             temperature=_first(request.temperature, defaults.temperature, 1.0),
