@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -60,6 +60,7 @@ def test_a_batch_survives_its_trip(batch: ForwardBatch) -> None:
     assert same(decode(words), batch)
 
 
+@settings(max_examples=50)
 @given(batches(), st.data())
 def test_a_message_cut_short_is_refused(batch: ForwardBatch, data: st.DataObject) -> None:
     words = encode(batch)
@@ -67,6 +68,7 @@ def test_a_message_cut_short_is_refused(batch: ForwardBatch, data: st.DataObject
         decode(words[: data.draw(st.integers(0, len(words) - 1))])
 
 
+@settings(max_examples=50)
 @given(batches())
 def test_a_message_too_long_is_refused(batch: ForwardBatch) -> None:
     with pytest.raises(ValueError, match="came as"):
