@@ -18,8 +18,8 @@ from rich.table import Table
 
 from benchmarks.machine import cores, read_bandwidth
 from tsruntime.artifact.load import load_plan
-from tsruntime.artifact.schema import KvCache
 from tsruntime.artifact.weights import weight_bytes
+from tsruntime.kv_cache.pool import pool_bytes
 
 REPEATS, PROMPT, NEW = 5, 32, 64
 _RECIPE = "recipes/smollm2-135m-cpu.yaml"
@@ -49,7 +49,7 @@ def main() -> None:
 
 def _report(artifact: Path, bandwidth: float, one: Ours, eight: Ours, theirs: float) -> None:
     plan = load_plan(artifact)
-    weights, pool = weight_bytes(plan), _pool_bytes(plan.kv_cache)
+    weights, pool = weight_bytes(plan), pool_bytes(plan.kv_cache)
     single = 1e3 / one.latency
     floor = weights / bandwidth * 1e3
     table = Table(title=f"SmolLM2-135M fp32, {cores()} threads, {PROMPT} + {NEW} tokens")
@@ -117,20 +117,6 @@ def _transformers() -> float:
         check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])["tokens_per_second"]
-
-
-def _pool_bytes(cache: KvCache) -> int:
-    """Bytes of every layer's pool on one rank."""
-    return sum(
-        len(g.layers)
-        * cache.pages
-        * 2
-        * g.kv_heads
-        * cache.page_size
-        * g.head_dim
-        * g.dtype.itemsize
-        for g in cache.groups
-    )
 
 
 if __name__ == "__main__":
