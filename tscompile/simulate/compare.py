@@ -115,7 +115,7 @@ def _completes(locals_: Sequence[Local]) -> bool:
 
 
 def _selected(whole: Tensor, dim: int, runs: Runs) -> Tensor:
-    """The global indices `runs` along `dim`; those beyond the end are padding, and zero."""
+    """The global indices `runs` along `dim`; those beyond the end are padding: NaN, unknown."""
     size = whole.shape[dim]
     inside = clipped(runs, size)
     if runs == ((0, size),):
@@ -127,7 +127,7 @@ def _selected(whole: Tensor, dim: int, runs: Runs) -> Tensor:
         return picked
     shape = list(picked.shape)
     shape[dim] = missing
-    return torch.cat((picked, picked.new_zeros(shape)), dim)
+    return torch.cat((picked, picked.new_full(shape, torch.nan)), dim)
 
 
 def _distance(found: Tensor, expected: Tensor) -> float:
