@@ -16,61 +16,73 @@ struct Running { // of one query row and head
     float total;
 };
 
-// scores[i] = scale * q · keys[i] for eight keys.
-inline void scores_of_eight(const float* q, const float* const* keys, Size width, float scale,
-                            float* scores) {
+// Several query heads of one key head are attended together, so that a key or value loaded once
+// serves them all. They share their bounds; no sum mixes heads, whatever H is.
+template <int H> using Weights = float[H][kBlock];
+
+// weights[h][i] = scale * q[h] · keys[i] for 8 / H keys of each of H heads.
+template <int H>
+inline void score(const float* const (&q)[H], const float* const* keys, Size width, float scale,
+                  Weights<H>& weights, Size first) {
+    constexpr int kKeys = static_cast<int>(kLanes) / H;
     Vec acc[kLanes] = {};
+    const auto step = [&](const auto& fetch, Size d) {
+        Vec key[kKeys];
+        for (int i = 0; i < kKeys; ++i)
+            key[i] = fetch(keys[first + i] + d);
+        for (int h = 0; h < H; ++h) {
+            const Vec query = fetch(q[h] + d);
+            for (int i = 0; i < kKeys; ++i)
+                acc[h * kKeys + i] = fma(query, key[i], acc[h * kKeys + i]);
+        }
+    };
     Size d = 0;
-    for (; d + kLanes <= width; d += kLanes) {
-        const Vec qv = load(q + d);
-        for (int i = 0; i < kLanes; ++i)
-            acc[i] = fma(qv, load(keys[i] + d), acc[i]);
-    }
-    if (d < width) {
-        const Vec qv = load_part(q + d, width - d);
-        for (int i = 0; i < kLanes; ++i)
-            acc[i] = fma(qv, load_part(keys[i] + d, width - d), acc[i]);
-    }
-    store(scores, sums(acc) * splat(scale));
-}
-
-// acc[N vectors] += sum over keys of weights[j] * values[j], from dim d on.
-template <int N>
-inline void accumulate(const float* weights, const float* const* keys, Size offset, Size low,
-                       Size high, float* acc) {
-    Vec sum_[N];
-    for (int i = 0; i < N; ++i)
-        sum_[i] = load(acc + i * kLanes);
-    for (Size j = low; j < high; ++j) {
-        const Vec weight = splat(weights[j]);
-        const float* value = keys[j] + offset;
-        for (int i = 0; i < N; ++i)
-            sum_[i] = fma(weight, load(value + i * kLanes), sum_[i]);
-    }
-    for (int i = 0; i < N; ++i)
-        store(acc + i * kLanes, sum_[i]);
-}
-
-inline void accumulate_all(const float* weights, const float* const* keys, Size values, Size low,
-                           Size high, Size width, float* acc) {
-    Size d = 0;
-    for (; d + 8 * kLanes <= width; d += 8 * kLanes)
-        accumulate<8>(weights, keys, values + d, low, high, acc + d);
     for (; d + kLanes <= width; d += kLanes)
-        accumulate<1>(weights, keys, values + d, low, high, acc + d);
-    for (; d < width; ++d)
-        for (Size j = low; j < high; ++j)
-            acc[d] += weights[j] * keys[j][values + d];
+        step(load, d);
+    if (d < width) step([&](const float* p) { return load_part(p, width - d); }, d);
+    const Vec scores = sums(acc) * splat(scale);
+    for (int h = 0; h < H; ++h)
+        std::memcpy(weights[h] + first, reinterpret_cast<const float*>(&scores) + h * kKeys,
+                    kKeys * sizeof(float));
 }
 
-// One row and head against the keys [low, high) of a block.
-inline void attend(const Attention& c, const float* q, const float* const* keys, Size low,
-                   Size high, Running& running, float* acc) {
-    alignas(32) float weights[kBlock];
-    for (Size j = 0; j < kBlock; j += kLanes) {
-        if (j + kLanes > low && j < high)
-            scores_of_eight(q, keys + j, c.extent.width, c.scale, weights + j);
-    }
+// acc[h][8 N dims] += sum over the keys [low, high) of weights[h][j] * value j.
+template <int H, int N>
+inline void accumulate(const Weights<H>& weights, const float* const* keys, Size offset, Size low,
+                       Size high, float* acc, Size width) {
+    Vec total[H][N];
+    for (int h = 0; h < H; ++h)
+        for (int i = 0; i < N; ++i)
+            total[h][i] = load(acc + h * width + i * kLanes);
+    for (Size j = low; j < high; ++j)
+        for (int i = 0; i < N; ++i) {
+            const Vec value = load(keys[j] + offset + i * kLanes);
+            for (int h = 0; h < H; ++h)
+                total[h][i] = fma(splat(weights[h][j]), value, total[h][i]);
+        }
+    for (int h = 0; h < H; ++h)
+        for (int i = 0; i < N; ++i)
+            store(acc + h * width + i * kLanes, total[h][i]);
+}
+
+template <int H>
+inline void accumulate_all(const Weights<H>& weights, const float* const* keys, Size values,
+                           Size low, Size high, Size width, float* acc) {
+    constexpr int kVectors = static_cast<int>(kLanes) / H;
+    Size d = 0;
+    for (; d + kVectors * kLanes <= width; d += kVectors * kLanes)
+        accumulate<H, kVectors>(weights, keys, values + d, low, high, acc + d, width);
+    for (; d + kLanes <= width; d += kLanes)
+        accumulate<H, 1>(weights, keys, values + d, low, high, acc + d, width);
+    for (; d < width; ++d)
+        for (int h = 0; h < H; ++h)
+            for (Size j = low; j < high; ++j)
+                acc[h * width + d] += weights[h][j] * keys[j][values + d];
+}
+
+// Turn scores into weights relative to the running maximum, and scale what was summed before.
+inline void rescale(float (&weights)[kBlock], Size low, Size high, Running& running, float* acc,
+                    Size width) {
     for (Size j = 0; j < low; ++j)
         weights[j] = kHidden;
     for (Size j = high; j < kBlock; ++j)
@@ -79,17 +91,33 @@ inline void attend(const Attention& c, const float* q, const float* const* keys,
     for (Size j = 0; j < kBlock; j += kLanes)
         most = maximum(most, load(weights + j));
     const float peak = largest(most);
-    const Vec shrink = exponential(splat(running.most - peak));
+    const float shrink = exponential(splat(running.most - peak))[0];
     Vec total{};
     for (Size j = 0; j < kBlock; j += kLanes) {
         const Vec weight = exponential(load(weights + j) - splat(peak));
         store(weights + j, weight);
         total += weight;
     }
-    running = {peak, running.total * shrink[0] + sum(total)};
-    for (Size d = 0; d < c.extent.width; ++d)
-        acc[d] *= shrink[0];
-    accumulate_all(weights, keys, c.cache.values(), low, high, c.extent.width, acc);
+    running = {peak, running.total * shrink + sum(total)};
+    for (Size d = 0; d < width; ++d)
+        acc[d] *= shrink;
+}
+
+// H heads of one row, `first` the first of them, against the keys [low, high) of a block.
+template <int H>
+inline void attend(const Attention& c, Size row, Size first, const float* const* keys, Size low,
+                   Size high, Running* running, float* acc) {
+    constexpr Size kStep = kLanes / H;
+    const Size width = c.extent.width;
+    const float* q[H];
+    for (int h = 0; h < H; ++h)
+        q[h] = c.query.at(row, first + h);
+    alignas(32) Weights<H> weights;
+    for (Size j = low / kStep * kStep; j < high; j += kStep)
+        score<H>(q, keys, width, c.scale, weights, j);
+    for (int h = 0; h < H; ++h)
+        rescale(weights[h], low, high, running[h], acc + h * width, width);
+    accumulate_all<H>(weights, keys, c.cache.values(), low, high, width, acc);
 }
 
 // Key rows of the positions [first, last) of a block; the rest repeats the last, to be hidden.
@@ -128,11 +156,14 @@ void attend_tile(const Attention& c, const AttentionTile& t, float* acc, Running
             const Size own = t.position + r, from = oldest(own);
             const Size low = from > b ? from - b : 0, high = own + 1 < end ? own + 1 - b : end - b;
             if (low >= high) continue;
-            for (Size g = 0; g < group; ++g) {
-                const float* q = c.query.at(t.row + r, t.kv_head * group + g);
-                const Size i = r * group + g;
-                attend(c, q, keys, low, high, running[i], acc + i * width);
-            }
+            const Size i = r * group, head = t.kv_head * group;
+            Size g = 0;
+            for (; g + 2 <= group; g += 2)
+                attend<2>(c, t.row + r, head + g, keys, low, high, running + i + g,
+                          acc + (i + g) * width);
+            if (g < group)
+                attend<1>(c, t.row + r, head + g, keys, low, high, running + i + g,
+                          acc + (i + g) * width);
         }
     }
     for (Size r = 0; r < t.count; ++r)
