@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer
 
 from tscompile.checkpoint.json_file import read_optional_json
 from tscompile.checkpoint.tokenizer import TokenizerBundle, parse_tokenizer, starts_with
@@ -18,7 +18,8 @@ def read_tokenizer(path: Path) -> TokenizerBundle:
 
     Companions: tokenizer_config.json and special_tokens_map.json (special tokens, template),
     chat_template.jinja (wins over the former's), generation_config.json and config.json (ids that
-    end an answer, sampling defaults).
+    end an answer, sampling defaults). tokenizer.json's own post-processor decides whether a prompt
+    starts with bos; add_bos_token is ignored beside it, as transformers does.
     """
     directory, file = (path, path / "tokenizer.json") if path.is_dir() else (path.parent, path)
     try:
@@ -37,9 +38,6 @@ def read_tokenizer(path: Path) -> TokenizerBundle:
     config = read_optional_json(directory / "config.json")
     bos, eos = _token_text(special, "bos_token"), _token_text(special, "eos_token")
     bos_id = _token_id(tokenizer, bos, file)
-    if "add_bos_token" in settings or "add_eos_token" in settings:
-        _set_post_processor(tokenizer, settings, bos, eos)
-        text = tokenizer.to_str()
     return TokenizerBundle(
         tokenizer_json=text,
         chat_template=_chat_template(directory, settings),
@@ -73,22 +71,6 @@ def _token_id(tokenizer: Tokenizer, token: str | None, file: Path) -> int | None
             where=str(file),
         )
     return token_id
-
-
-def _set_post_processor(
-    tokenizer: Tokenizer, settings: Mapping[str, object], bos: str | None, eos: str | None
-) -> None:
-    """Explicit add_bos_token and add_eos_token replace the post-processor, as in transformers."""
-    first = bos if settings.get("add_bos_token") is True else None
-    last = eos if settings.get("add_eos_token") is True else None
-    pieces = [piece for piece in (first, "$A", last) if piece is not None]
-    ids = [(token, tokenizer.token_to_id(token)) for token in (first, last) if token is not None]
-    template = cast("Any", processors).TemplateProcessing
-    cast("Any", tokenizer).post_processor = template(
-        single=" ".join(pieces),
-        pair=" ".join([*pieces, *(piece.replace("$A", "$B") for piece in pieces)]),
-        special_tokens=ids,
-    )
 
 
 def _chat_template(directory: Path, settings: Mapping[str, object]) -> str | None:
