@@ -38,7 +38,9 @@ def random_model(config: ModelConfig, dtype: torch.dtype, seed: int = 0) -> Caus
     return model.to(dtype).eval()
 
 
-def tiny_request(config: ModelConfig, sizes: int | ParallelSizes = 1, **changes: Any) -> CompileRequest:
+def tiny_request(
+    config: ModelConfig, sizes: int | ParallelSizes = 1, **changes: Any
+) -> CompileRequest:
     """A request for float64 with small buckets; `changes` override its fields."""
     parallel = sizes if isinstance(sizes, ParallelSizes) else ParallelSizes(sizes, sizes, sizes)
     fields: dict[str, Any] = {

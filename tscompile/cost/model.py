@@ -54,34 +54,36 @@ def collective_price(topology: Topology, steps: int, wire_bytes: int) -> Price:
 def reshard_price(
     topology: Topology, mesh: Mesh, type_: TensorType, source: Placements, target: Placements
 ) -> Price:
-    """Going from `source` to `target`, one axis after another, as `lower_reshards` does.
+    """Going from `source` to `target`, axes that change alike in one step, as they are lowered.
 
-    Ring algorithms (Thakur et al., 2005): n-1 messages of the n-th part for a gather, a scatter
-    or an all-to-all; twice that for an all-reduce.
+    Recursive doubling and halving (Thakur et al., 2005; Rabenseifner's all-reduce): log2 n
+    messages for a gather, a scatter or an all-to-all, twice that for an all-reduce, and the
+    n-1 n-ths of the bytes that any algorithm must move.
     """
-    price, current = FREE, list(source)
-    for index, axis in enumerate(mesh.axes):
-        if current[index] == target[index]:
-            continue
-        size = local_bytes(mesh, type_, tuple(current))
-        price += _step_price(topology, current[index], target[index], size, axis.size)
-        current[index] = target[index]
+    price, current = FREE, source
+    changes = dict.fromkeys((s, t) for s, t in zip(source, target, strict=True) if s != t)
+    for change in changes:
+        size, ranks = local_bytes(mesh, type_, current), 1
+        for axis, *pair in zip(mesh.axes, source, target, strict=True):
+            ranks *= axis.size if tuple(pair) == change else 1
+        price += _step_price(topology, *change, size, ranks)
+        steps = zip(current, source, target, strict=True)
+        current = tuple(t if (s, t) == change else now for now, s, t in steps)
     return price
 
 
 def _step_price(
     topology: Topology, source: Placement, target: Placement, size: int, ranks: int
 ) -> Price:
-    """One axis of `ranks` ranks; `size` is the bytes that a rank holds before."""
+    """One step over `ranks` ranks; `size` is the bytes that a rank holds before."""
+    steps, rest = (ranks - 1).bit_length(), ranks - 1
     match source, target:
         case Partial(), Replicate():
-            return collective_price(topology, 2 * (ranks - 1), 2 * size * (ranks - 1) // ranks)
-        case Partial(), Shard():
-            return collective_price(topology, ranks - 1, size * (ranks - 1) // ranks)
+            return collective_price(topology, 2 * steps, 2 * size * rest // ranks)
         case Shard(), Replicate():
-            return collective_price(topology, ranks - 1, size * (ranks - 1))
-        case Shard(), Shard():
-            return collective_price(topology, ranks - 1, size * (ranks - 1) // ranks)
+            return collective_price(topology, steps, size * rest)
+        case (Partial(), Shard()) | (Shard(), Shard()):
+            return collective_price(topology, steps, size * rest // ranks)
         case _:
             return compute_price(topology, 2 * size, 0)
 

@@ -94,7 +94,7 @@ class _Reader:
         return self.at < len(self.lines) and self.lines[self.at][1].startswith(prefix)
 
     def _wrong(self, what: str) -> PlanTextError:
-        number, line = self.lines[min(self.at, len(self.lines) - 1)]
+        number, line = ([(1, ""), *self.lines])[min(self.at + 1, len(self.lines))]
         return PlanTextError(
             f"{what}: {line!r}",
             remedy="print the plan again instead of editing its text",
@@ -125,21 +125,19 @@ class _Reader:
 
     def _block(self) -> Iterator[str]:
         """Lines up to the closing brace, blocks of layers written out."""
+        for line in self._until_brace():
+            header = _BLOCK.fullmatch(line)
+            if header is None:
+                yield line
+            else:
+                yield from _written_out(header, list(self._until_brace()))
+
+    def _until_brace(self) -> Iterator[str]:
         while not self._next("}"):
             if self.at >= len(self.lines):
-                raise self._wrong("a block is not closed")
-            header = _BLOCK.fullmatch(self.lines[self.at][1])
-            if header is None:
-                yield self.lines[self.at][1]
-                self.at += 1
-                continue
+                raise self._wrong("the text ends inside a block")
             self.at += 1
-            start = self.at
-            while not self._next("}"):
-                self.at += 1
-            body = [line for _, line in self.lines[start : self.at]]
-            self.at += 1
-            yield from _written_out(header, body)
+            yield self.lines[self.at - 1][1]
         self.at += 1
 
     def _weights(self) -> dict[str, DraftWeight]:
@@ -253,6 +251,8 @@ class _Reader:
         if match is None:
             raise self._wrong(f"{text!r} is no value")
         name, dtype, shape, placements, storage = match.groups()
+        if dtype not in DType.__members__.values():
+            raise self._wrong(f"{dtype} is no dtype")
         type_ = TensorType(DType(dtype), tuple(int(n) for n in shape.split(",") if n))
         return DraftValue(name, type_, self._placements(placements), _storage(name, type_, storage))
 

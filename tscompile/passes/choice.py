@@ -64,7 +64,7 @@ class Choice:
 
 def choose(mesh: Mesh, topology: Topology, question: Question) -> Choice | None:
     """The cheapest legal choice; of equal ones that which the rules list first."""
-    strategies = [s for s in RULES[question.op].strategies(question.types) if not s.tokens]
+    strategies = [s for s in RULES[question.op].strategies(question.types) if not s.spread]
     each = [[s for s in strategies if _fits(question, s, axis)] for axis in range(len(mesh.axes))]
     choices = [_priced(mesh, topology, question, combination) for combination in product(*each)]
     return min((c for c in choices if c is not None), key=lambda c: c.price, default=None)

@@ -2,8 +2,8 @@
 
 The choice walks a program forward, op by op: of the strategies that fit the bound weights and the
 annotations it takes the cheapest, counting the reshards of its inputs and what it will cost to
-make its outputs whole again. Rows are never spread. The exact search over whole programs takes
-the place of `choose`, behind the same `Choice`.
+make its outputs whole again. Strategies that only spread work are left out. The exact search over
+whole programs takes the place of `choose`, behind the same `Choice`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tscompile.rules.rule import (
 
 ROTARY_TABLE = Rule(
     "rotary_table",
-    always(everywhere(2), Strategy((S0, R), (S0,), tokens=True)),
+    always(everywhere(2), Strategy((S0, R), (S0,), spread=True)),
     lambda types: 20 * output_elements(types),
 )
 
@@ -28,7 +28,7 @@ ROTARY = Rule(
     always(
         Strategy((S1, R), (S1,)),
         everywhere(2),
-        Strategy((S0, S0), (S0,), tokens=True),
+        Strategy((S0, S0), (S0,), spread=True),
     ),
     lambda types: 3 * output_elements(types),
 )

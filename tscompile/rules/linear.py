@@ -30,7 +30,7 @@ LINEAR = Rule(
         Strategy((R, S0, S0), (S1,)),  # by the weight's rows
         Strategy((S1, S1, P), (P,)),  # by columns: each rank adds a slice of the contraction
         Strategy((P, R, P), (P,)),
-        Strategy((S0, R, R), (S0,), tokens=True),
+        Strategy((S0, R, R), (S0,), spread=True),
     ),
     _linear_flops,
 )
@@ -41,7 +41,7 @@ EMBEDDING = Rule(
         everywhere(2),
         Strategy((R, S0), (P,)),  # ids of another rank's rows give zeros
         Strategy((R, S1), (S1,)),
-        Strategy((S0, R), (S0,), tokens=True),
+        Strategy((S0, R), (S0,), spread=True),
     ),
     lambda types: 0,
     lambda types: 2 * size_in_bytes(types.outputs[0]),

@@ -26,7 +26,7 @@ def _split(types: OpTypes) -> tuple[Strategy, ...]:
     return (
         Strategy((R,), (R,) * parts),
         Strategy((P,), (P,) * parts),
-        Strategy((S0,), (S0,) * parts, tokens=True),
+        Strategy((S0,), (S0,) * parts, spread=True),
     )
 
 
@@ -35,7 +35,7 @@ def _narrow(types: OpTypes) -> tuple[Strategy, ...]:
     other = S0 if types.attributes["dim"] == 1 else S1
     return (
         everywhere(1),
-        Strategy((other,), (other,), tokens=other == S0),
+        Strategy((other,), (other,), spread=other == S0),
         Strategy((P,), (P,)),
     )
 

@@ -26,12 +26,13 @@ class OpTypes:
 class Strategy:
     """Placements along one axis under which each rank can run the op on its own tiles.
 
-    An absent optional input ignores its entry. `tokens` marks the strategies that spread rows.
+    An absent optional input ignores its entry. `spread` marks the strategies that cut what no
+    weight cuts, such as rows.
     """
 
     inputs: tuple[Placement, ...]
     outputs: tuple[Placement, ...]
-    tokens: bool = False
+    spread: bool = False
 
 
 def elements(type_: TensorType | None) -> int:
@@ -80,7 +81,7 @@ def always(*strategies: Strategy) -> Callable[[OpTypes], tuple[Strategy, ...]]:
 
 def rows(inputs: int) -> Strategy:
     """All `inputs` and the output cut along dim 0."""
-    return Strategy((S0,) * inputs, (S0,), tokens=True)
+    return Strategy((S0,) * inputs, (S0,), spread=True)
 
 
 def everywhere(inputs: int) -> Strategy:
