@@ -1,5 +1,4 @@
-// Python binding of the scheduler. Errors of the core, which are texts, become
-// exceptions here.
+// Python binding of the scheduler. Errors of the core, which are texts, become exceptions here.
 #include "arrays.h"
 
 #include <nanobind/stl/optional.h>

@@ -7,8 +7,8 @@ void Scheduler::admit(Draft& draft) {
     while (!waiting_.empty() && draft.prefill_budget > 0 && slots_.free() > 0) {
         ++clock_.work;
         Request& first = **waiting_.begin();
-        // Nobody passes it: neither while a step in flight names it (its token
-        // comes first), nor while it is being stored.
+        // Nobody passes it: neither while a step in flight names it (its token comes first), nor
+        // while it is being stored.
         if (first.steps_in_flight > 0 || !std::holds_alternative<Waiting>(first.state)) return;
         if (!may_fit(first)) return;
         const Hit hit = cache_.find(first);
@@ -26,9 +26,8 @@ bool Scheduler::may_fit(const Request& request) const {
     return cache_.pool(blocked_->group).obtainable() + published >= blocked_->need;
 }
 
-// The whole need; while others run also a watermark, and room to grow for one
-// that has been retracted before, so that it does not come back only to be
-// retracted again.
+// The whole need; while others run also a watermark, and room to grow for one that has been
+// retracted before, so that it does not come back only to be retracted again.
 bool Scheduler::fits(const Request& request, const Hit& hit) {
     const bool alone = running_.empty() && loading_ == 0;
     for (std::int32_t g = 0; g < cache_.groups(); ++g) {

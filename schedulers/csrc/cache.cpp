@@ -46,6 +46,7 @@ Hit Cache::find(const Request& request) const {
 
 void Cache::find_on_device(const Request& request, std::int32_t most, Hit& hit) const {
     NodeId node = tree_->find_root(request.salt);
+    if (node != kNoNode) hit.device_path.reserve(static_cast<std::size_t>(most));
     while (node != kNoNode && to_i32(hit.device_path.size()) < most) {
         node = tree_->child(node, page_tokens(request, to_i32(hit.device_path.size())));
         if (node != kNoNode) hit.device_path.push_back(node);
@@ -58,9 +59,8 @@ void Cache::find_on_device(const Request& request, std::int32_t most, Hit& hit) 
             if (tree_->listed(hit.device_path[i], g)) ++hit.listed[g];
 }
 
-// The longest usable prefix of a path: groups without a window need every page,
-// the others those of the last window. One pass; `whole` and `runs` count pages
-// held without a gap.
+// The longest usable prefix of a path: groups without a window need every page, the others those of
+// the last window. One pass; `whole` and `runs` count pages held without a gap.
 std::int32_t Cache::longest(const Tree& tree, const std::vector<NodeId>& path,
                             std::int32_t begin) const {
     std::array<std::int32_t, kMaxGroups> runs{};
@@ -131,7 +131,9 @@ bool Cache::fork(Residence& home, const Request& request, const Residence& paren
 }
 
 std::int32_t Cache::missing(const Table& table, std::int32_t end) const {
-    return std::max(0, config_.pages_for(end) - table.size());
+    // Mostly nothing is missing, and a product is cheaper than a quotient.
+    if (end <= table.size() * config_.page_size) return 0;
+    return config_.pages_for(end) - table.size();
 }
 
 void Cache::grow(Table& table, std::int32_t group, std::int32_t end) {
@@ -140,8 +142,7 @@ void Cache::grow(Table& table, std::int32_t group, std::int32_t end) {
 }
 
 void Cache::settle(Residence& home, const Request& request) {
-    const std::int32_t complete = home.committed / config_.page_size;
-    for (; home.published < complete; ++home.published) {
+    for (; (home.published + 1) * config_.page_size <= home.committed; ++home.published) {
         const std::int32_t index = home.published;
         for (std::int32_t g = 0; g < groups(); ++g)
             if (home.tables[g].sealed() == index) home.tables[g].seal_next();

@@ -1,5 +1,4 @@
-// All pages: the pools of every cache group, the prefix tree over them, and the
-// host tier.
+// All pages: the pools of every cache group, the prefix tree over them, and the host tier.
 #pragma once
 
 #include "config.h"
@@ -34,13 +33,11 @@ class Cache {
     // The longest cached prefix that leaves at least one token to compute.
     [[nodiscard]] Hit find(const Request& request) const;
 
-    // Pages that the request needs now, beyond the hit, to compute all of its
-    // tokens.
+    // Pages that the request needs now, beyond the hit, to compute all of its tokens.
     [[nodiscard]] std::int32_t need(const Request& request, const Hit& hit,
                                     std::int32_t group) const;
 
-    // Pages of a group that are free, or could be evicted without touching the
-    // hit.
+    // Pages of a group that are free, or could be evicted without touching the hit.
     [[nodiscard]] std::int32_t obtainable(const Hit& hit, std::int32_t group) const {
         return pools_[group]->obtainable() - hit.listed[group];
     }
@@ -48,25 +45,24 @@ class Cache {
     // Gives the request the hit's pages on the device.
     void take(Residence& home, const Request& request, const Hit& hit);
 
-    // Gives it what `parent` has of the same tokens beyond that: sealed pages,
-    // and a copy of the open one. Returns whether there is a page to copy; source
-    // and copy then stand at the same index, the table's last.
+    // Gives it what `parent` has of the same tokens beyond that: sealed pages, and a copy of the
+    // open one. Returns whether there is a page to copy; source and copy then stand at the same
+    // index, the table's last.
     bool fork(Residence& home, const Request& request, const Residence& parent);
 
-    // New pages up to `end` positions; those that a table lacks must be
-    // obtainable.
+    // New pages up to `end` positions; those that a table lacks must be obtainable.
     void grow(Table& table, std::int32_t group, std::int32_t end);
     [[nodiscard]] std::int32_t missing(const Table& table, std::int32_t end) const;
 
     // Publishes what was committed and gives up what left the window.
     void settle(Residence& home, const Request& request);
 
-    // host_tier.cpp: a ticket that loads the hit's pages of the host, with all
-    // other pages that the request needs.
+    // host_tier.cpp: a ticket that loads the hit's pages of the host, with all other pages that the
+    // request needs.
     [[nodiscard]] Ticket load(const Request& request, const Hit& hit);
 
-    // A ticket that stores what the request has committed and the host has not;
-    // empty if there is nothing to store or no room for it.
+    // A ticket that stores what the request has committed and the host has not; empty if there is
+    // nothing to store or no room for it.
     [[nodiscard]] std::optional<Ticket> store(const Residence& home, const Request& request);
 
     // The host has the pages of the ticket.

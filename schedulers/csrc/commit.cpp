@@ -7,8 +7,10 @@ std::string Scheduler::commit(Step step, const Results& results) {
     if (auto text = check_results(step, results); !text.empty()) return text;
     clock_.committed = step;
     const std::vector<Entry>& entries = flight_[step].entries;
-    for (std::size_t row = 0; row < entries.size(); ++row)
+    for (std::size_t row = 0; row < entries.size(); ++row) {
+        if (row + 4 < entries.size()) requests_.prefetch(entries[row + 4].handle);
         apply(entries[row], first_[row], counts_[row], results);
+    }
     cache_.pass(step);
     slots_.pass(step);
     return {};
@@ -28,30 +30,47 @@ std::string Scheduler::check_results(Step step, const Results& results) {
     first_.assign(entries.size(), 0);
     counts_.assign(entries.size(), 0);
     for (std::size_t i = 0; i < results.slots.size(); ++i)
-        if (auto text = check_entry(step, i, results); !text.empty()) return name + ": " + text;
+        if (const Fault fault = check_entry(flight_[step], i, results); fault != Fault::none)
+            return name + ": " + describe(fault, i, results);
     for (std::size_t row = 0; row < entries.size(); ++row)
         if (entries[row].most > 0 && counts_[row] == 0 && requests_.find(entries[row].handle))
             return name + ": no token for slot " + std::to_string(entries[row].slot);
     return {};
 }
 
-std::string Scheduler::check_entry(Step step, std::size_t index, const Results& results) {
-    const StepRecord& record = flight_[step];
+Scheduler::Fault Scheduler::check_entry(const StepRecord& record, std::size_t index,
+                                        const Results& results) {
     const SlotId slot = results.slots[index];
-    const std::string name = "slot " + std::to_string(slot);
     const bool known = slot >= 0 && slot < config_.max_batch && record.entry_of_slot[slot] >= 0;
-    if (!known) return name + " is not in the step";
+    if (!known) return Fault::unknown;
     const std::int32_t row = record.entry_of_slot[slot];
-    if (record.entries[row].most == 0) return name + " samples no token in this step";
-    if (results.tokens[index] < 0)
-        return name + ": token " + std::to_string(results.tokens[index]) + " is negative";
+    if (record.entries[row].most == 0) return Fault::samples_nothing;
+    if (results.tokens[index] < 0) return Fault::negative;
     if (counts_[row] == 0) first_[row] = index;
-    if (first_[row] + static_cast<std::size_t>(counts_[row]) != index)
-        return name + ": its tokens do not stand together";
-    if (++counts_[row] > record.entries[row].most)
-        return name + " yields at most " + std::to_string(record.entries[row].most) + " tokens";
-    if (counts_[row] > 1 && results.finished[index - 1])
-        return name + ": a token follows its last one";
+    if (first_[row] + static_cast<std::size_t>(counts_[row]) != index) return Fault::apart;
+    if (++counts_[row] > record.entries[row].most) return Fault::too_many;
+    if (counts_[row] > 1 && results.finished[index - 1]) return Fault::after_the_last;
+    return Fault::none;
+}
+
+std::string Scheduler::describe(Fault fault, std::size_t index, const Results& results) {
+    const std::string slot = "slot " + std::to_string(results.slots[index]);
+    switch (fault) {
+    case Fault::none:
+        return {};
+    case Fault::unknown:
+        return slot + " is not in the step";
+    case Fault::samples_nothing:
+        return slot + " samples no token in this step";
+    case Fault::negative:
+        return slot + ": token " + std::to_string(results.tokens[index]) + " is negative";
+    case Fault::apart:
+        return slot + ": its tokens do not stand together";
+    case Fault::too_many:
+        return slot + " yields fewer tokens in this step";
+    case Fault::after_the_last:
+        return slot + ": a token follows its last one";
+    }
     return {};
 }
 

@@ -62,8 +62,7 @@ std::string Config::problem() const {
 std::int32_t Config::peak_pages(std::int32_t group, std::int32_t positions) const {
     const auto& window = groups[group].window;
     if (!window) return pages_for(positions);
-    // The window before a chunk, the chunk, and the pages that both ends are cut
-    // by.
+    // The window before a chunk, the chunk, and the pages that both ends are cut by.
     const std::int64_t held = std::int64_t{*window} + token_budget;
     if (held >= positions) return pages_for(positions);
     return std::min(pages_for(positions), pages_for(to_i32(held)) + 2);

@@ -37,8 +37,7 @@ struct Config {
         return ceil_div(positions, page_size);
     }
 
-    // Pages that one request can hold at once in `group` while it computes
-    // `positions` tokens.
+    // Pages that one request can hold at once in `group` while it computes `positions` tokens.
     [[nodiscard]] std::int32_t peak_pages(std::int32_t group, std::int32_t positions) const;
 
     // The first page that a query at `position` reads.

@@ -1,5 +1,4 @@
-// Applying events: `transition` where the state is known, `dispatch` at the
-// boundary.
+// Applying events: `transition` where the state is known, `dispatch` at the boundary.
 #pragma once
 
 #include "transitions.h"
@@ -31,8 +30,7 @@ template <class... S, class Events> consteval bool classified(Types<S...>, Event
 
 static_assert(classified(AllStates{}, AllEvents{}));
 
-// Only legal transitions can be named; a state or event that was not moved in
-// cannot be consumed.
+// Only legal transitions can be named; a state or event that was not moved in cannot be consumed.
 template <class S, class E>
     requires(!std::is_reference_v<S> && Moves<S, E>)
 auto transition(S&& state, E&& event) {

@@ -7,8 +7,8 @@
 
 namespace tsscheduler {
 
-// The request gets a place on the device and has to compute positions up to
-// `target`, once the load has brought what the host has of them.
+// The request gets a place on the device and has to compute positions up to `target`, once the load
+// has brought what the host has of them.
 struct Admit {
     struct Load {
         TicketId ticket;
@@ -27,8 +27,7 @@ struct LoadDone {
 
 struct LoadFailed {};
 
-// A prefill chunk that samples nothing has run: the cache holds `committed`
-// positions.
+// A prefill chunk that samples nothing has run: the cache holds `committed` positions.
 struct Chunk {
     std::int32_t committed;
 };
@@ -38,8 +37,7 @@ struct Token {
     std::int32_t committed;
 };
 
-// Page pressure takes the request's place away; a ticket stores what it had
-// committed.
+// Page pressure takes the request's place away; a ticket stores what it had committed.
 struct Retract {
     std::optional<TicketId> store;
 };

@@ -1,5 +1,4 @@
-// What was freed while a step that names it is in flight waits here until that
-// step has committed.
+// What was freed while a step that names it is in flight waits here until that step has committed.
 #pragma once
 
 #include "ids.h"
@@ -9,9 +8,8 @@
 
 namespace tsscheduler {
 
-// The last planned and the last committed step. Everything that is fenced reads
-// the same clock. `work` counts the elementary operations done so far: rows,
-// pages, nodes, requests visited.
+// The last planned and the last committed step. Everything that is fenced reads the same clock.
+// `work` counts the elementary operations done so far: rows, pages, nodes, requests visited.
 struct Clock {
     Step planned = 0;
     Step committed = 0;
@@ -47,8 +45,7 @@ template <class T> class Fence {
     }
 
   private:
-    // At most kMaxInFlight consecutive steps are in flight, so their remainders
-    // differ.
+    // At most kMaxInFlight consecutive steps are in flight, so their remainders differ.
     static std::size_t index(Step step) { return static_cast<std::size_t>(step % kMaxInFlight); }
 
     std::array<std::vector<T>, kMaxInFlight> behind_;

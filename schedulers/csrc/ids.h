@@ -1,5 +1,4 @@
-// The words of the scheduler: ids, steps, handles and the one order of
-// requests.
+// The words of the scheduler: ids, steps, handles and the one order of requests.
 #pragma once
 
 #include <cassert>
@@ -23,8 +22,7 @@ inline constexpr TokenId kUnknownToken = -1;
 // How many planned steps may be uncommitted.
 inline constexpr Step kMaxInFlight = 2;
 
-// Names one request: a place and its generation, so that a stale handle is told
-// apart.
+// Names one request: a place and its generation, so that a stale handle is told apart.
 struct Handle {
     std::uint32_t index = 0;
     std::uint32_t generation = 0;
@@ -32,10 +30,9 @@ struct Handle {
     friend bool operator==(const Handle&, const Handle&) = default;
 };
 
-// The one order of requests, first to last. `key` is priority * ageing + the
-// step of submission: a unit of priority is worth `ageing` steps of waiting,
-// and because every request ages at the same rate from its submission on,
-// running or not, the order never changes.
+// The one order of requests, first to last. `key` is priority * ageing + the step of submission: a
+// unit of priority is worth `ageing` steps of waiting, and because every request ages at the same
+// rate from its submission on, running or not, the order never changes.
 struct Order {
     std::int64_t key = 0;
     std::uint64_t arrival = 0;

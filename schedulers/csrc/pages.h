@@ -10,8 +10,7 @@ namespace tsscheduler {
 
 class Pool;
 
-// Who keeps cached pages: told when a page is only cached, and when it is in
-// use again.
+// Who keeps cached pages: told when a page is only cached, and when it is in use again.
 class PageListener {
   public:
     virtual void idle(std::int32_t group, PageId page) = 0;
@@ -24,8 +23,7 @@ class PageListener {
     ~PageListener() = default;
 };
 
-// Shared and read only: its content is complete and never changes. Made by
-// publishing.
+// Shared and read only: its content is complete and never changes. Made by publishing.
 class SealedPage {
   public:
     SealedPage(SealedPage&& other) noexcept
@@ -105,9 +103,8 @@ class OpenPage {
     PageId id_;
 };
 
-// The pages of one cache group. References count owners: tables, the tree,
-// tickets, the fence. The fence holds references, so that a page which is free
-// or only cached is in no step in flight.
+// The pages of one cache group. References count owners: tables, the tree, tickets, the fence. The
+// fence holds references, so that a page which is free or only cached is in no step in flight.
 class Pool {
   public:
     // `pages` counts the null page.

@@ -1,5 +1,4 @@
-// Planning a step: one pass over the running requests in their order, then
-// admissions.
+// Planning a step: one pass over the running requests in their order, then admissions.
 #include "draft.h"
 
 namespace tsscheduler {
@@ -14,7 +13,7 @@ std::shared_ptr<const Plan> Scheduler::plan() {
     StepRecord& record = flight_[step];
     record.clear();
     Draft draft{.step = step, .plan = *plan, .record = record};
-    draft.prefill_budget = config_.token_budget - decode_rows();
+    draft.prefill_budget = config_.token_budget;
     plan_running(draft);
     plan_chunks(draft);
     if (!draft.pressed) admit(draft);
@@ -54,20 +53,23 @@ std::int32_t Scheduler::ready_rows(Request& request) const {
     return std::min(config_.tokens_per_step, request.remaining());
 }
 
-std::int32_t Scheduler::decode_rows() const {
-    std::int32_t rows = 0;
-    for (std::int32_t i = 0; i < running_.size(); ++i)
-        rows += ready_rows(running_[i]);
-    return rows;
+// Takes the rows of all decodes from `from` on out of the budget, before a prefill gets any.
+void Scheduler::reserve_decodes(Draft& draft, std::int32_t from) {
+    if (std::exchange(draft.reserved, true)) return;
+    for (std::int32_t i = from; i < running_.size(); ++i)
+        draft.prefill_budget -= ready_rows(running_[i]);
 }
 
 void Scheduler::plan_running(Draft& draft) {
     for (std::int32_t i = 0; i < running_.size(); ++i) {
         ++clock_.work;
+        running_.prefetch(i + 4);
         Request& request = running_[i];
-        const std::int32_t decode = ready_rows(request);
-        const std::int32_t chunk = std::min(request.unplanned_prefill(), draft.prefill_budget);
-        const std::int32_t rows = std::max(decode, chunk);
+        const std::int32_t prefill = request.unplanned_prefill();
+        if (prefill > 0) reserve_decodes(draft, i);
+        const std::int32_t decode = prefill > 0 ? 0 : ready_rows(request);
+        if (!draft.reserved) draft.prefill_budget -= decode;
+        const std::int32_t rows = std::max(decode, std::min(prefill, draft.prefill_budget));
         if (rows == 0) continue;
         const Room room = make_room(draft, request, request.home()->planned + rows);
         if (room == Room::lost) return; // it was the last
@@ -76,8 +78,8 @@ void Scheduler::plan_running(Draft& draft) {
             emit(draft, request, rows, true);
             ++draft.plan.num_decodes;
         } else {
-            draft.prefill_budget -= chunk;
-            draft.chunks.emplace_back(&request, chunk);
+            draft.prefill_budget -= rows;
+            draft.chunks.emplace_back(&request, rows);
         }
     }
 }
@@ -87,9 +89,8 @@ void Scheduler::plan_chunks(Draft& draft) {
         emit(draft, *request, chunk, chunk == request->unplanned_prefill());
 }
 
-// Gets the pages that the request needs to compute positions up to `end`. If
-// there are too few, waits for those that are on their way back, or else
-// retracts the last request in the order.
+// Gets the pages that the request needs to compute positions up to `end`. If there are too few,
+// waits for those that are on their way back, or else retracts the last request in the order.
 Scheduler::Room Scheduler::make_room(Draft& draft, Request& request, std::int32_t end) {
     while (true) {
         Tables& tables = request.home()->tables;
@@ -120,8 +121,8 @@ Scheduler::Room Scheduler::make_room(Draft& draft, Request& request, std::int32_
     }
 }
 
-// Pages that come back without a retraction: when the steps in flight commit,
-// when a store is done, or when the load of an aborted request is.
+// Pages that come back without a retraction: when the steps in flight commit, when a store is done,
+// or when the load of an aborted request is.
 std::int32_t Scheduler::returning(std::int32_t group) {
     std::int32_t pages = cache_.pool(group).fenced();
     transfers_.for_each([&](const Ticket& ticket) {
@@ -132,7 +133,7 @@ std::int32_t Scheduler::returning(std::int32_t group) {
 }
 
 void Scheduler::retract(Draft& draft, Request& request) {
-    draft.prefill_budget += ready_rows(request);
+    if (draft.reserved) draft.prefill_budget += ready_rows(request);
     Retract event;
     if (auto ticket = cache_.store(*request.home(), request)) {
         const std::int32_t begin = ticket->begin;

@@ -15,8 +15,7 @@ struct ByOrder {
 
 using WaitingQueue = std::set<Request*, ByOrder>;
 
-// Requests that hold a place. A sorted vector: it is walked every step and
-// changes rarely.
+// Requests that hold a place. A sorted vector: it is walked every step and changes rarely.
 class Running {
   public:
     void insert(Request& request) {
@@ -35,6 +34,11 @@ class Running {
     [[nodiscard]] bool empty() const { return items_.empty(); }
 
     [[nodiscard]] Request& operator[](std::int32_t index) const { return *items_[index]; }
+
+    // See Request::prefetch.
+    void prefetch(std::int32_t index) const {
+        if (index < size()) items_[index]->prefetch();
+    }
 
     [[nodiscard]] Request& last() const { return *items_.back(); }
 

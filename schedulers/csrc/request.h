@@ -1,5 +1,4 @@
-// A request: its tokens, its limits and its state; and the arena that handles
-// name places in.
+// A request: its tokens, its limits and its state; and the arena that handles name places in.
 #pragma once
 
 #include "dispatch.h"
@@ -41,11 +40,17 @@ struct Request {
         return nullptr;
     }
 
-    // Positions of the prompt (or of what is recomputed) that no step computes
-    // yet.
+    // Positions of the prompt (or of what is recomputed) that no step computes yet.
     [[nodiscard]] std::int32_t unplanned_prefill() const {
         const auto* prefilling = std::get_if<Prefilling>(&state);
         return prefilling == nullptr ? 0 : prefilling->target - prefilling->home.planned;
+    }
+
+    // Requests lie scattered: asking for one ahead of its turn hides the wait.
+    void prefetch() const {
+        const char* bytes = reinterpret_cast<const char*>(this);
+        for (std::size_t at = 0; at < sizeof(Request); at += 64)
+            __builtin_prefetch(bytes + at);
     }
 
     // Grows by an eighth, since most requests end long before doubling.
@@ -81,6 +86,9 @@ class Requests {
         Request& request = places_[handle.index];
         return request.live && request.handle == handle ? &request : nullptr;
     }
+
+    // Requires that there was such a place.
+    void prefetch(Handle handle) const { places_[handle.index].prefetch(); }
 
     void remove(Request& request) {
         const Handle handle = request.handle;

@@ -9,15 +9,15 @@
 
 namespace tsscheduler {
 
-// Planning follows `planned`, publishing `committed`; both count positions
-// whose keys and values are in the cache once the step has run.
+// Planning follows `planned`, publishing `committed`; both count positions whose keys and values
+// are in the cache once the step has run.
 struct Residence {
     Slot slot;
-    Tables tables{};
-    Anchor anchor{};            // the tree's node of the last published page
-    std::int32_t published = 0; // pages that the tree has been shown
     std::int32_t planned = 0;
     std::int32_t committed = 0;
+    std::int32_t published = 0; // pages that the tree has been shown
+    Anchor anchor{};            // the tree's node of the last published page
+    Tables tables{};
 
     void touch(Step step) {
         slot.touch(step);
@@ -28,8 +28,7 @@ struct Residence {
 // Names a transfer between device and host; they count from 1.
 using TicketId = std::int32_t;
 
-// A transfer of pages begin .. end - 1 of a request. It owns both ends until it
-// is acknowledged.
+// A transfer of pages begin .. end - 1 of a request. It owns both ends until it is acknowledged.
 struct Ticket {
     enum class Kind { store, load };
 
@@ -37,8 +36,7 @@ struct Ticket {
     Handle handle;
     std::int32_t begin = 0;
     std::int32_t end = 0;
-    Tables device{}; // from page `begin` on; of a load, also the blank pages
-                     // behind `end`
+    Tables device{}; // from page `begin` on; of a load, also the blank ones behind
     Tables host{};   // from page 0 on
     Anchor node{};   // of a store, the host tree's node of the last page
 };

@@ -36,8 +36,8 @@ struct Results {
     std::span<const bool> finished;
 };
 
-// Not thread-safe: one thread owns it. Functions that return a text return what
-// is wrong, and then nothing has changed; an empty text is success.
+// Not thread-safe: one thread owns it. Functions that return a text return what is wrong, and then
+// nothing has changed; an empty text is success.
 class Scheduler {
   public:
     // `config.problem()` must be empty.
@@ -55,8 +55,7 @@ class Scheduler {
     // Why such a fork could never run; `parent` must be live.
     [[nodiscard]] std::string fork_refusal(Handle parent, std::int32_t max_new_tokens);
 
-    // A request that goes on from the parent's committed tokens. Requires an
-    // empty fork_refusal().
+    // A request that goes on from the parent's committed tokens. Requires an empty fork_refusal().
     Handle fork(Handle parent, std::int32_t max_new_tokens);
 
     [[nodiscard]] std::shared_ptr<const Plan> plan();
@@ -75,9 +74,10 @@ class Scheduler {
   private:
     struct Draft;
     enum class Room { taken, later, lost };
+    enum class Fault { none, unknown, samples_nothing, negative, apart, too_many, after_the_last };
 
-    // The admission that failed last. It cannot succeed before there is more room
-    // than this, less what was published since.
+    // The admission that failed last. It cannot succeed before there is more room than this, less
+    // what was published since.
     struct Blocked {
         Handle handle;
         std::int32_t group;
@@ -88,7 +88,7 @@ class Scheduler {
     // planning.cpp
     std::shared_ptr<Plan> blank_plan();
     [[nodiscard]] std::int32_t ready_rows(Request& request) const;
-    [[nodiscard]] std::int32_t decode_rows() const;
+    void reserve_decodes(Draft& draft, std::int32_t from);
     void plan_running(Draft& draft);
     void plan_chunks(Draft& draft);
     Room make_room(Draft& draft, Request& request, std::int32_t end);
@@ -108,7 +108,10 @@ class Scheduler {
 
     // commit.cpp
     [[nodiscard]] std::string check_results(Step step, const Results& results);
-    [[nodiscard]] std::string check_entry(Step step, std::size_t index, const Results& results);
+    [[nodiscard]] Fault check_entry(const StepRecord& record, std::size_t index,
+                                    const Results& results);
+    [[nodiscard]] static std::string describe(Fault fault, std::size_t index,
+                                              const Results& results);
     void apply(const Entry& entry, std::size_t first, std::int32_t count, const Results& results);
     template <class Event> void end(Request& request, Event event);
 

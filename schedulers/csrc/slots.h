@@ -1,5 +1,4 @@
-// Device slots: rows of the page tables and of the sampler's state, one a
-// running request.
+// Device slots: rows of the page tables and of the sampler's state, one a running request.
 #pragma once
 
 #include "fence.h"
@@ -11,8 +10,7 @@ namespace tsscheduler {
 
 class SlotPool;
 
-// Owns one device slot. Dropped, it waits for the last planned step that names
-// it.
+// Owns one device slot. Dropped, it waits for the last planned step that names it.
 class Slot {
   public:
     Slot(Slot&& other) noexcept

@@ -10,8 +10,7 @@ namespace tsscheduler {
 // Owns nothing.
 struct Waiting {};
 
-// Its prefix is on its way from the host; the ticket holds the pages that are
-// being written.
+// Its prefix is on its way from the host; the ticket holds the pages that are being written.
 struct Loading {
     Residence home;
     TicketId ticket;

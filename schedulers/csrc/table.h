@@ -1,5 +1,4 @@
-// A request's page table in one cache group: sealed pages, then open ones, four
-// bytes each.
+// A request's page table in one cache group: sealed pages, then open ones, four bytes each.
 #pragma once
 
 #include "pages.h"
@@ -9,8 +8,8 @@
 
 namespace tsscheduler {
 
-// Owns its pages; destroyed, it puts them behind the fence of the last step
-// that names them. Pages that slid out of the window stand as the null page.
+// Owns its pages; destroyed, it puts them behind the fence of the last step that names them. Pages
+// that slid out of the window stand as the null page.
 class Table {
   public:
     Table() = default;
@@ -88,9 +87,11 @@ class Table {
 
     // Where the token at `position` is written; its page must be open.
     [[nodiscard]] std::int32_t write_slot(std::int32_t position, std::int32_t page_size) const {
-        const std::int32_t index = position / page_size;
+        // Mostly it is the last page, and a product is cheaper than a quotient.
+        const std::int32_t tail = size() - 1;
+        const std::int32_t index = position >= tail * page_size ? tail : position / page_size;
         assert(index >= sealed_ && pages_[index] != kNullPage);
-        return pages_[index] * page_size + position % page_size;
+        return pages_[index] * page_size + (position - index * page_size);
     }
 
     // Publishes the first open page: its owner becomes one of several readers.
@@ -110,8 +111,7 @@ class Table {
                 pool_->drop(std::exchange(pages_[gone_], kNullPage), last_);
     }
 
-    // Calls visit(index, page) for entries that the device has not been told of
-    // yet.
+    // Calls visit(index, page) for entries that the device has not been told of yet.
     template <class Visit> void announce(Visit&& visit) {
         for (; announced_ < size(); ++announced_)
             visit(announced_, pages_[announced_]);
@@ -166,8 +166,8 @@ class Tables {
     }
 
   private:
-    std::array<Table, kMaxGroups> tables_;
     std::int32_t count_ = 0;
+    std::array<Table, kMaxGroups> tables_;
 };
 
 } // namespace tsscheduler

@@ -1,8 +1,6 @@
-// Every pair of state and event: a transition, ignored, or rejected. A
-// forgotten one won't compile.
-// (`RemoteFill` and `Handoff`, for prefill and decode on different machines,
-// will be a state like Loading and one like Storing: a ticket whose other end
-// is a peer.)
+// Every pair of state and event: a transition, ignored, or rejected. A forgotten one won't compile.
+// (`RemoteFill` and `Handoff`, for prefill and decode on different machines, will be a state like
+// Loading and one like Storing: a ticket whose other end is a peer.)
 #pragma once
 
 #include "events.h"
@@ -22,8 +20,7 @@ struct Reject {
     static constexpr Outcome outcome = Outcome::rejected;
 };
 
-// Left undefined: each pair is specialised below. A transition has one of two
-// forms:
+// Left undefined: each pair is specialised below. A transition has one of two forms:
 //   static Next apply(State&&, Event&&)   consumes the state and makes the next
 //   one; static void apply(State&, Event&&)    stays in the state.
 template <class State, class Event> struct On;
@@ -50,8 +47,7 @@ template <class S> struct Retracts {
     }
 };
 
-// Waiting: tokens and chunks are those of a step that was in flight at
-// retraction.
+// Waiting: tokens and chunks are those of a step that was in flight at retraction.
 template <> struct On<Waiting, Admit> {
     static std::variant<Loading, Prefilling> apply(Waiting&&, Admit&& event) {
         if (event.load)

@@ -1,6 +1,7 @@
 #include "tree.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tsscheduler {
 
@@ -25,11 +26,20 @@ Tree::Tree(std::vector<Group> groups, std::int32_t page_size, std::int32_t hash_
 
 std::uint32_t Tree::hash(NodeId parent, std::span<const TokenId> tokens) const {
     auto h = static_cast<std::uint64_t>(parent);
-    for (TokenId token : tokens) {
-        h = (h ^ static_cast<std::uint64_t>(token)) * 0x9E3779B97F4A7C15U;
+    const auto mix = [&h](std::uint64_t word) {
+        h = (h ^ word) * 0x9E3779B97F4A7C15U;
         h ^= h >> 29U;
-    }
+    };
+    std::size_t i = 0;
+    for (; i + 1 < tokens.size(); i += 2)
+        mix(static_cast<std::uint64_t>(tokens[i]) << 32U |
+            static_cast<std::uint64_t>(tokens[i + 1]));
+    if (i < tokens.size()) mix(static_cast<std::uint64_t>(tokens[i]));
     return static_cast<std::uint32_t>(h >> 32U) & hash_mask_;
+}
+
+bool Tree::says(NodeId node, std::span<const TokenId> tokens) const {
+    return std::memcmp(this->tokens(node).data(), tokens.data(), tokens.size_bytes()) == 0;
 }
 
 // Tokens are compared: equal hashes prove nothing.
@@ -37,7 +47,7 @@ NodeId Tree::find(std::uint32_t hash, NodeId parent, std::span<const TokenId> to
     ++clock_.work;
     return children_.find(hash, [&](NodeId node) {
         ++clock_.work;
-        return nodes_[node].parent == parent && std::ranges::equal(this->tokens(node), tokens);
+        return nodes_[node].parent == parent && says(node, tokens);
     });
 }
 
@@ -55,17 +65,20 @@ NodeId Tree::root(std::int64_t salt) {
 }
 
 NodeId Tree::child(NodeId parent, std::span<const TokenId> tokens) const {
+    ++clock_.work;
+    const NodeId likely = nodes_[parent].child;
+    if (likely != kNoNode && says(likely, tokens)) return likely;
     return find(hash(parent, tokens), parent, tokens);
 }
 
 NodeId Tree::extend(NodeId parent, std::span<const TokenId> tokens) {
-    const std::uint32_t key = hash(parent, tokens);
-    if (const NodeId found = find(key, parent, tokens); found != kNoNode) return found;
+    if (const NodeId found = child(parent, tokens); found != kNoNode) return found;
     const NodeId node = add(parent);
-    nodes_[node].hash = key;
+    nodes_[node].hash = hash(parent, tokens);
     std::ranges::copy(tokens, tokens_.begin() + std::ptrdiff_t{node} * page_size_);
     ++nodes_[parent].children;
-    children_.insert(key, node);
+    nodes_[parent].child = node;
+    children_.insert(nodes_[node].hash, node);
     return node;
 }
 
@@ -99,6 +112,7 @@ void Tree::remove_unused(NodeId node) {
         } else {
             children_.erase(nodes_[node].hash, node);
             --nodes_[parent].children;
+            if (nodes_[parent].child == node) nodes_[parent].child = kNoNode;
         }
         free_.push_back(node);
         node = parent;
@@ -117,8 +131,7 @@ void Tree::adopt(NodeId node, std::int32_t group, SealedPage&& page) {
     ++adopted_;
 }
 
-// Lists an idle page. Those above it that are idle too go behind it: they were
-// used with it.
+// Lists an idle page. Those above it that are idle too go behind it: they were used with it.
 void Tree::idle(std::int32_t group, PageId page) {
     NodeId node = groups_[group].node_of_page[page];
     link(group, node);

@@ -1,5 +1,4 @@
-// The prefix cache: a radix tree with an edge a page, its root salted per
-// tenant or adapter.
+// The prefix cache: a radix tree with an edge a page, its root salted per tenant or adapter.
 #pragma once
 
 #include "child_index.h"
@@ -41,11 +40,10 @@ class Anchor {
     NodeId node_ = kNoNode;
 };
 
-// A node stands for a whole page of tokens after its parent's; it may hold one
-// page a cache group. A page that only the tree refers to is idle. Idle pages
-// stand in one list a group, least recently used first; in a group without a
-// window a page stands behind those of its children that are idle, so that
-// leaves go before what they need to be found.
+// A node stands for a whole page of tokens after its parent's; it may hold one page a cache group.
+// A page that only the tree refers to is idle. Idle pages stand in one list a group, least recently
+// used first; in a group without a window a page stands behind those of its children that are idle,
+// so that leaves go before what they need to be found.
 class Tree final : public PageListener {
   public:
     struct Group {
@@ -60,8 +58,7 @@ class Tree final : public PageListener {
     Tree(const Tree&) = delete;
     Tree& operator=(const Tree&) = delete;
 
-    // The salt's root, made if there is none; whoever asks for it anchors it or
-    // extends it.
+    // The salt's root, made if there is none; whoever asks for it anchors it or extends it.
     NodeId root(std::int64_t salt);
 
     // kNoNode if there is none.
@@ -113,6 +110,7 @@ class Tree final : public PageListener {
 
     struct Node {
         NodeId parent = kNoNode;
+        NodeId child = kNoNode; // one of the children: mostly there is no other
         std::int32_t children = 0;
         std::int32_t anchors = 0;
         std::uint32_t hash = 0;
@@ -148,6 +146,7 @@ class Tree final : public PageListener {
     }
 
     [[nodiscard]] std::uint32_t hash(NodeId parent, std::span<const TokenId> tokens) const;
+    [[nodiscard]] bool says(NodeId node, std::span<const TokenId> tokens) const;
     [[nodiscard]] NodeId find(std::uint32_t hash, NodeId parent,
                               std::span<const TokenId> tokens) const;
     NodeId add(NodeId parent);

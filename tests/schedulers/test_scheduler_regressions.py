@@ -211,7 +211,7 @@ def test_a_result_for_a_generation_that_is_gone() -> None:
         ([0, 3], [1, 1], "slot 3 is not in the step"),
         ([0, -1], [1, 1], "slot -1 is not in the step"),
         ([0, 99], [1, 1], "slot 99 is not in the step"),
-        ([0, 0], [1, 1], "slot 0 yields at most 1 tokens"),
+        ([0, 0], [1, 1], "slot 0 yields fewer tokens in this step"),
         ([0, 1], [1, -5], "slot 1: token -5 is negative"),
         ([0, 2], [1, 1], "slot 2 samples no token in this step"),
         ([0], [1], "no token for slot 1"),
