@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import checkpoints
+import gguf_checkpoints
 import numpy as np
 import pytest
 import torch
-from checkpoints import GgufFamily
+from gguf_checkpoints import GgufFamily
 
 from tscompile.checkpoint import Checkpoint, check_tensors, open_checkpoint
 from tscompile.checkpoint.gguf_file import GgufFile
@@ -55,7 +56,7 @@ def assert_same_config(ours: Mapping[str, object], theirs: dict[str, Any]) -> No
 @pytest.mark.parametrize("quantization", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0"])
 def test_dequantized_tensors_equal_transformers(tmp_path: Path, quantization: str) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, quantization=quantization, intermediate_size=192)
+    gguf_checkpoints.save_tiny_gguf("llama", path, quantization=quantization, intermediate_size=192)
     reference: dict[str, torch.Tensor] = checkpoints.load_reference(path).state_dict()
     checkpoint = open_file(path)
     for name in checkpoint.tensors:
@@ -68,7 +69,7 @@ def test_each_architecture_gives_back_the_tensors_that_were_converted(
     tmp_path: Path, family: GgufFamily, tied: bool
 ) -> None:
     path = tmp_path / "t.gguf"
-    state = checkpoints.save_tiny_gguf(family, path, tie_word_embeddings=tied)
+    state = gguf_checkpoints.save_tiny_gguf(family, path, tie_word_embeddings=tied)
     checkpoint = open_file(path)
     assert set(checkpoint.tensors) == set(state)
     for name, tensor in state.items():
@@ -84,7 +85,7 @@ def test_each_architecture_gives_back_the_tensors_that_were_converted(
 @pytest.mark.parametrize("quantization", ["F32", "F16", "Q8_0", "Q4_1"])
 def test_a_slice_is_a_slice(tmp_path: Path, quantization: str) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, quantization=quantization, intermediate_size=192)
+    gguf_checkpoints.save_tiny_gguf("llama", path, quantization=quantization, intermediate_size=192)
     checkpoint = open_file(path)
     for name, info in checkpoint.tensors.items():
         whole = checkpoint.read(name)
@@ -97,13 +98,13 @@ def test_a_slice_is_a_slice(tmp_path: Path, quantization: str) -> None:
 def test_yarn_and_linear_scaling_reach_the_config(tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
     keys = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
-    checkpoints.save_tiny_gguf("llama", path, metadata=keys)
+    gguf_checkpoints.save_tiny_gguf("llama", path, metadata=keys)
     assert open_file(path).config["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
     keys |= {
         "llama.rope.scaling.type": "yarn",
         "llama.rope.scaling.original_context_length": 128,
     }
-    checkpoints.save_tiny_gguf("llama", path, metadata=keys)
+    gguf_checkpoints.save_tiny_gguf("llama", path, metadata=keys)
     assert open_file(path).config["rope_scaling"] == {
         "rope_type": "yarn",
         "factor": 4.0,
@@ -126,7 +127,7 @@ def test_what_is_not_supported_is_named(
     tmp_path: Path, metadata: dict[str, Any], tensors: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, metadata=metadata, tensors=tensors)
+    gguf_checkpoints.save_tiny_gguf("llama", path, metadata=metadata, tensors=tensors)
     with pytest.raises(CheckpointUnsupportedError, match=message):
         open_file(path)
 
@@ -144,14 +145,14 @@ def test_metadata_that_is_missing_or_senseless(
     tmp_path: Path, metadata: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, metadata=metadata)
+    gguf_checkpoints.save_tiny_gguf("llama", path, metadata=metadata)
     with pytest.raises(CheckpointDamagedError, match=message):
         open_file(path)
 
 
 def test_a_type_that_cannot_be_dequantized(tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, tensors={"extra": np.ones(8, np.int32)})
+    gguf_checkpoints.save_tiny_gguf("llama", path, tensors={"extra": np.ones(8, np.int32)})
     with pytest.raises(CheckpointUnsupportedError, match="extra has the type I32"):
         open_file(path)
 
@@ -159,7 +160,7 @@ def test_a_type_that_cannot_be_dequantized(tmp_path: Path) -> None:
 def test_an_unknown_tensor_is_one_too_many(tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
     extra = {"blk.0.ffn_gate_inp.weight": np.ones((2, 96), np.float32)}
-    state = checkpoints.save_tiny_gguf("llama", path, tensors=extra)
+    state = gguf_checkpoints.save_tiny_gguf("llama", path, tensors=extra)
     assert set(open_file(path).tensors) == {*state, "blk.0.ffn_gate_inp.weight"}
 
 
@@ -172,7 +173,7 @@ def small(path: Path) -> bytes:
     """A GGUF file of a few hundred bytes."""
     metadata = {"general.architecture": "llama", "a": [1, 2], "b": ["x", "yz"], "c": 1.5, "d": True}
     tensors = {"t": np.arange(64, dtype=np.float32).reshape(2, 32), "u": np.ones(3, np.float32)}
-    checkpoints.write_gguf(path, metadata, tensors, "Q8_0")
+    gguf_checkpoints.write_gguf(path, metadata, tensors, "Q8_0")
     return path.read_bytes()
 
 
@@ -250,7 +251,7 @@ def test_big_endian_and_old_versions_are_refused(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_in_tensor_data_is_found_by_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path)
+    gguf_checkpoints.save_tiny_gguf("llama", path)
     digest = open_file(path).files["t.gguf"]
     open_file(path, f"model.sha256={digest}")
     raw = bytearray(path.read_bytes())
@@ -264,7 +265,7 @@ def test_a_weight_that_is_not_finite(tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
     norm = np.ones(96, np.float32)
     norm[5] = np.nan
-    checkpoints.save_tiny_gguf("llama", path, tensors={"output_norm.weight": norm})
+    gguf_checkpoints.save_tiny_gguf("llama", path, tensors={"output_norm.weight": norm})
     with pytest.raises(
         NonFiniteWeightError, match=r"model.norm.weight holds 1 values .* first nan"
     ):

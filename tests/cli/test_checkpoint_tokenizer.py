@@ -14,6 +14,7 @@ from unicodedata import category
 
 import checkpoints
 import gguf
+import gguf_checkpoints
 import pytest
 import tokenizers
 import transformers
@@ -123,7 +124,7 @@ def test_tokenizer_text_depends_on_no_hash_seed(smollm2: TokenizerBundle) -> Non
 @pytest.mark.parametrize("pre", ["gpt-2", "qwen2"])
 def test_pre_tokenizers_agree_with_transformers_classes(tmp_path: Path, pre: str) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, pre=pre)
+    gguf_checkpoints.save_tiny_gguf("llama", path, pre=pre)
     bundle = bundle_of(path)
     model = json.loads(bundle.tokenizer_json)["model"]
     kind = {"gpt-2": _hf.GPT2Tokenizer, "qwen2": _hf.Qwen2Tokenizer}[pre]
@@ -142,7 +143,7 @@ def test_llama_bpe_splits_as_transformers_converter(tmp_path: Path) -> None:
     pattern = inspect.signature(converter.__init__).parameters["pattern"].default
     assert PRE_TOKENIZERS["llama-bpe"].pattern == pattern
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, pre="llama-bpe")
+    gguf_checkpoints.save_tiny_gguf("llama", path, pre="llama-bpe")
     bundle = bundle_of(path)
     assert bundle.add_bos is True
     ids = encode(bundle, "Hello 12345")
@@ -157,7 +158,7 @@ def test_gguf_says_whether_a_prompt_starts_with_bos(tmp_path: Path) -> None:
     path = tmp_path / "t.gguf"
     for add in (True, False):
         metadata = {"tokenizer.ggml.add_bos_token": add, "tokenizer.ggml.eot_token_id": 1}
-        checkpoints.save_tiny_gguf("llama", path, metadata=metadata)
+        gguf_checkpoints.save_tiny_gguf("llama", path, metadata=metadata)
         bundle = bundle_of(path)
         assert bundle.add_bos is add
         assert (encode(bundle, "a")[0] == 0) is add
@@ -185,7 +186,7 @@ def test_a_gguf_vocabulary_that_contradicts_itself(
     tmp_path: Path, metadata: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "t.gguf"
-    checkpoints.save_tiny_gguf("llama", path, metadata=metadata)
+    gguf_checkpoints.save_tiny_gguf("llama", path, metadata=metadata)
     with pytest.raises(TokenizerError, match=message):
         bundle_of(path)
 

@@ -179,8 +179,10 @@ def test_group_sizes_that_do_not_fit(
         (
             "kv_cache: {pages: 5}",
             "limits.max_model_len",
-            "max_model_len 2048 is beyond what the KV pool can hold: "
-            "5 pages of 16 tokens, one of them the null page, hold 64",
+            (
+                "max_model_len 2048 is beyond what the KV pool can hold: "
+                "5 pages of 16 tokens, one of them the null page, hold 64"
+            ),
             "lower limits.max_model_len to 64, or give the pool 129 pages or more",
         ),
         (
@@ -204,8 +206,10 @@ def test_group_sizes_that_do_not_fit(
         (
             "limits: {token_budget: 23}",
             "limits.token_budget",
-            "token_budget 23 leaves no room to prefill beside a full batch: "
-            "max_batch 8 + page_size 16 = 24",
+            (
+                "token_budget 23 leaves no room to prefill beside a full batch: "
+                "max_batch 8 + page_size 16 = 24"
+            ),
             "raise limits.token_budget to 24 or more, or lower limits.max_batch",
         ),
     ],
