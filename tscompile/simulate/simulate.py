@@ -58,9 +58,12 @@ class Simulation:
     def random_batches(self, program: int) -> list[ForwardBatch]:
         """Work for each replica, uneven, some perhaps idle; sequences go on where they can."""
         self._step += 1
+        found = self.plan.programs[program]
         return [
-            session.batch(program, self._step, self._counts(self.plan.programs[program], session))
-            for session in self.sessions
+            session.batch(
+                program, self._step, self._counts(found, session, least=int(replica == 0))
+            )
+            for replica, session in enumerate(self.sessions)
         ]
 
     def step(self, batches: Sequence[ForwardBatch]) -> ProgramReport:
@@ -90,12 +93,12 @@ class Simulation:
         names = {v.name: v.storage.input for v in program.values if v.storage.kind == "input"}
         return {source: bound[name].clone() for name, source in names.items()}
 
-    def _counts(self, program: Program, session: Session) -> list[tuple[int, int]]:
-        """(slot, tokens) of some sequences; all are started anew where none has room."""
+    def _counts(self, program: Program, session: Session, *, least: int) -> list[tuple[int, int]]:
+        """(slot, tokens) of `least` or more sequences; all are started anew where none has room."""
         random, most = self._random, min(program.sequences, len(session.sequences))
         if all(session.room(slot) < program.tokens for slot in range(len(session.sequences))):
             session.reset()
-        chosen = random.permutation(len(session.sequences))[: random.integers(0, most + 1)]
+        chosen = random.permutation(len(session.sequences))[: random.integers(least, most + 1)]
         counts: list[tuple[int, int]] = []
         left = program.tokens
         for slot in (int(s) for s in chosen):
