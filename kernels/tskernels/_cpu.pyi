@@ -2,8 +2,8 @@
 
 Addresses are `Tensor.data_ptr()`, strides count elements and leave out the last dim, which must be
 contiguous; index arrays are contiguous int32. A shape is (rows, heads, width), a cache's is (pages,
-heads, page_size, width). `keep` is held as long as the kernel: pass the tensors.
-Calling a kernel raises IndexError where a page or slot that it reads from memory lies outside.
+heads, page_size, width). `keep` is held as long as the kernel: pass what holds the tensors. Calling
+a kernel raises IndexError where a page or slot that it reads from memory lies outside.
 """
 
 from __future__ import annotations

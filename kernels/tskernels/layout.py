@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 
-def address(x: Tensor | None) -> int:
-    """Address of the first element; 0 for an absent input."""
-    return 0 if x is None else x.data_ptr()
+class Grid(NamedTuple):
+    """A tensor of 1 to 3 dims as [rows, heads, width]; strides are of rows and heads."""
+
+    address: int
+    strides: tuple[int, int]
+    extent: tuple[int, int, int]
 
 
-def grid(x: Tensor) -> Tensor:
-    """View x (1 to 3 dims) as [rows, heads, width]; its last dim must be contiguous."""
-    if x.stride(-1) != 1 and x.shape[-1] > 1:
-        raise ValueError(f"the last dim has stride {x.stride(-1)}, native kernels take 1")
-    if x.dim() == 3:
-        return x
-    return x.unsqueeze(1) if x.dim() == 2 else x.view(1, 1, x.shape[0])
-
-
-def strides(x: Tensor) -> tuple[int, int]:
-    """Strides of the rows and heads of a grid, in elements."""
-    return x.stride(0), x.stride(1)
-
-
-def extent(x: Tensor) -> tuple[int, int, int]:
-    """Rows, heads and width of a grid."""
-    return x.shape[0], x.shape[1], x.shape[2]
+def grid(x: Tensor) -> Grid:
+    """See x as a grid; its last dim must be contiguous. (No view is made: loading binds many.)"""
+    shape, steps = x.shape, x.stride()
+    if steps[-1] != 1 and shape[-1] > 1:
+        raise ValueError(f"the last dim has stride {steps[-1]}, native kernels take 1")
+    if len(shape) == 3:
+        return Grid(x.data_ptr(), (steps[0], steps[1]), (shape[0], shape[1], shape[2]))
+    if len(shape) == 2:
+        return Grid(x.data_ptr(), (steps[0], 0), (shape[0], 1, shape[1]))
+    return Grid(x.data_ptr(), (0, 0), (1, 1, shape[0]))
 
 
 def cache_extent(cache: Tensor) -> tuple[int, int, int, int]:

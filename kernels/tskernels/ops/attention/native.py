@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from tskernels import _cpu
 from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec
-from tskernels.layout import address, cache_extent, extent, grid, index_address, strides
+from tskernels.layout import cache_extent, grid, index_address
 from tskernels.signatures import float32, indices
 
 
 def bind_kv_write(call: BoundCall) -> Kernel:
     """Copy key and value [T, h, D] into the cache's slots."""
     key, value = grid(call.tensor(0)), grid(call.tensor(1))
-    cache, slots = call.tensor(2), call.tensor(3)
+    cache = call.tensor(2)
     return _cpu.kv_write(
-        address(key),
-        strides(key),
-        address(value),
-        strides(value),
-        rows=key.shape[0],
-        cache=address(cache),
+        key.address,
+        key.strides,
+        value.address,
+        value.strides,
+        rows=key.extent[0],
+        cache=cache.data_ptr(),
         cache_shape=cache_extent(cache),
-        slots=index_address(slots),
-        keep=(key, value, cache, slots),
+        slots=index_address(call.tensor(3)),
+        keep=call,
     )
 
 
@@ -33,12 +33,12 @@ def bind_attention(call: BoundCall) -> Kernel:
     query, y = grid(call.tensor(0)), grid(call.outputs[0])
     cache, table, lengths, starts = (call.tensor(i) for i in range(1, 5))
     return _cpu.attention(
-        address(query),
-        strides(query),
-        address(y),
-        strides(y),
-        shape=extent(query),
-        cache=address(cache),
+        query.address,
+        query.strides,
+        y.address,
+        y.strides,
+        shape=query.extent,
+        cache=cache.data_ptr(),
         cache_shape=cache_extent(cache),
         block_table=index_address(table),
         seq_lens=index_address(lengths),
@@ -46,7 +46,7 @@ def bind_attention(call: BoundCall) -> Kernel:
         table_shape=(table.shape[0], table.shape[1]),
         scale=call.number("scale"),
         window=call.integer("window"),
-        keep=(query, y, cache, table, lengths, starts),
+        keep=call,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tskernels import _cpu
 from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec
-from tskernels.layout import address, extent, grid, strides
+from tskernels.layout import grid
 from tskernels.signatures import float32
 
 
@@ -12,7 +12,7 @@ def bind_add(call: BoundCall) -> Kernel:
     """Sum of two tensors of one shape."""
     a, b, y = grid(call.tensor(0)), grid(call.tensor(1)), grid(call.outputs[0])
     return _cpu.add(
-        address(a), strides(a), address(b), strides(b), address(y), strides(y), extent(a), (a, b, y)
+        a.address, a.strides, b.address, b.strides, y.address, y.strides, a.extent, keep=call
     )
 
 
@@ -20,7 +20,7 @@ def bind_silu_mul(call: BoundCall) -> Kernel:
     """silu(gate) * up, both [T, F]."""
     a, b, y = grid(call.tensor(0)), grid(call.tensor(1)), grid(call.outputs[0])
     return _cpu.silu_mul(
-        address(a), strides(a), address(b), strides(b), address(y), strides(y), extent(a), (a, b, y)
+        a.address, a.strides, b.address, b.strides, y.address, y.strides, a.extent, keep=call
     )
 
 

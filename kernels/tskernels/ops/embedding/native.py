@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tskernels import _cpu
 from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec
-from tskernels.layout import address, grid, index_address, strides
+from tskernels.layout import grid, index_address
 from tskernels.signatures import float32, indices
 
 
@@ -13,15 +13,15 @@ def bind_embedding(call: BoundCall) -> Kernel:
     ids, weight, y = call.tensor(0), grid(call.tensor(1)), grid(call.outputs[0])
     return _cpu.embedding(
         index_address(ids),
-        address(weight),
-        strides(weight)[0],
-        weight.shape[0],
+        weight.address,
+        weight.strides[0],
+        weight.extent[0],
         call.integer("vocab_start"),
-        address(y),
-        strides(y)[0],
+        y.address,
+        y.strides[0],
         rows=ids.shape[0],
-        width=weight.shape[2],
-        keep=(ids, weight, y),
+        width=weight.extent[2],
+        keep=call,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tskernels import _cpu
 from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec
-from tskernels.layout import address, grid, strides
+from tskernels.layout import grid
 from tskernels.signatures import float32
 
 
@@ -16,15 +16,15 @@ def bind_linear(call: BoundCall) -> Kernel:
     x, weight, y = grid(call.tensor(0)), grid(call.tensor(1)), grid(call.outputs[0])
     bias = call.inputs[2]
     return _cpu.linear(
-        address(x),
-        strides(x)[0],
-        address(weight),
-        strides(weight)[0],
-        address(bias),
-        address(y),
-        strides(y)[0],
-        shape=(x.shape[0], weight.shape[0], weight.shape[2]),
-        keep=(x, weight, bias, y),
+        x.address,
+        x.strides[0],
+        weight.address,
+        weight.strides[0],
+        0 if bias is None else grid(bias).address,
+        y.address,
+        y.strides[0],
+        shape=(x.extent[0], weight.extent[0], weight.extent[2]),
+        keep=call,
     )
 
 
