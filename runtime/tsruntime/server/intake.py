@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
 
+from tsruntime.artifact.chat_template import ChatTemplate, TemplateRefused
 from tsruntime.artifact.serving import Serving
 from tsruntime.sampling.params import SamplingParams
 from tsruntime.server.errors import ApiError
@@ -17,7 +18,6 @@ from tsruntime.server.protocol import (
     Prompt,
     SamplingRequest,
 )
-from tsruntime.server.template import ChatTemplate
 from tsruntime.server.tokenizer import TextTokenizer
 
 COMPLETION_TOKENS: Final = 16
@@ -75,11 +75,15 @@ class Intake:
                 "use /v1/completions",
                 param="messages",
             )
-        text = self.template.render(
-            [message.model_dump(exclude_none=True) for message in request.messages],
-            add_generation_prompt=request.add_generation_prompt,
-            variables=request.chat_template_kwargs,
-        )
+        try:
+            text = self.template.render(
+                [message.model_dump(exclude_none=True) for message in request.messages],
+                add_generation_prompt=request.add_generation_prompt,
+                variables=request.chat_template_kwargs,
+            )
+        except TemplateRefused as error:
+            message = f"the model's chat template refused the messages: {error}"
+            raise ApiError(message, param="messages") from error
         prompt = self._tokens(text, add_special_tokens=request.add_special_tokens)
         return self._expand(request, [prompt], None)
 

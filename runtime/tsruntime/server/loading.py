@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import jinja2
 from rich.console import Console
 
+from tsruntime.artifact.chat_template import ChatTemplate, TemplateRefused
 from tsruntime.artifact.errors import ArtifactDamaged
 from tsruntime.artifact.serving import load_serving
 from tsruntime.server.frontend import Engine, Frontend
 from tsruntime.server.intake import Intake
-from tsruntime.server.template import ChatTemplate
 from tsruntime.server.tokenizer import TextTokenizer
 
 _QUIET_SECONDS: Final = 2.0
@@ -39,7 +38,7 @@ def load_intake(artifact: Path, served_name: str | None) -> Intake:
             template = ChatTemplate(
                 serving.chat_template, bos_token=special.bos_token, eos_token=special.eos_token
             )
-        except jinja2.TemplateSyntaxError as error:
+        except TemplateRefused as error:
             raise ArtifactDamaged(artifact, f"the chat template does not parse: {error}") from error
     return Intake(served_name or serving.name, serving, tokenizer, template)
 

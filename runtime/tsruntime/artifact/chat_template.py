@@ -13,7 +13,20 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tsruntime.server.errors import ApiError
+_FAILURES = (
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
+"""What a template can raise on values that it did not expect."""
+
+
+class TemplateRefused(Exception):
+    """The template does not parse, or fails on what it was given; the message says how."""
 
 
 class _GenerationBlocks(Extension):
@@ -30,7 +43,7 @@ class ChatTemplate:
     """A compiled chat template with the special tokens that it may print."""
 
     def __init__(self, source: str, *, bos_token: str | None, eos_token: str | None) -> None:
-        """Raises jinja2.TemplateSyntaxError for a template that does not parse."""
+        """Raises TemplateRefused for a template that does not parse, naming the line."""
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -40,7 +53,10 @@ class ChatTemplate:
         names = cast("dict[str, object]", environment.globals)
         names["raise_exception"] = _raise_exception
         names["strftime_now"] = _strftime_now
-        self._template = environment.from_string(source)
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateRefused(f"line {error.lineno}: {error.message}") from error
         named = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: text for name, text in named.items() if text is not None}
 
@@ -51,7 +67,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, object] | None = None,
     ) -> str:
-        """The prompt for `messages`. Raises ApiError where the template refuses them."""
+        """The prompt for `messages`. Raises TemplateRefused where it fails on them."""
         values: dict[str, object] = {
             **self._tokens,
             **(variables or {}),
@@ -62,10 +78,8 @@ class ChatTemplate:
         }
         try:
             return self._template.render(values)
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            raise ApiError(
-                f"the model's chat template refused the messages: {error}", param="messages"
-            ) from error
+        except _FAILURES as error:
+            raise TemplateRefused(str(error)) from error
 
 
 def _tojson(
