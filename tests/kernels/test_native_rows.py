@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tskernels import _cpu
@@ -48,6 +50,18 @@ def test_a_linear_row_does_not_depend_on_its_neighbours(rows: int, n: int, k: in
     together = linear(x, weight, bias)
     for row in range(rows):
         assert torch.equal(together[row : row + 1], linear(x[row : row + 1], weight, bias))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 70), st.integers(1, 90), st.integers(1, 130), st.booleans())
+def test_any_linear_is_right(rows: int, n: int, k: int, biased: bool) -> None:
+    x, weight = torch.randn(rows, k), torch.randn(n, k)
+    bias = torch.randn(n) if biased else None
+    want = torch.nn.functional.linear(
+        x.double(), weight.double(), None if bias is None else bias.double()
+    )
+    error = (linear(x, weight, bias).double() - want).abs().max()
+    assert error <= 1e-6 * k**0.5 * (x.abs().max() * weight.abs().max() + 1)
 
 
 def test_nan_in_one_row_stays_there() -> None:
