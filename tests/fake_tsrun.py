@@ -1,12 +1,14 @@
 """`tsrun` over a fake engine, as a process of its own: run as `python fake_tsrun.py SPEC ARGS…`.
 
-SPEC is JSON: `step_seconds`, and `die_after` a number of submitted requests. At the end it
+SPEC is JSON: `step_seconds`, `die_after` a number of submitted requests, and `signal_at_launch`, a
+signal that comes before the event loop runs. At the end it
 writes the names of forbidden modules that were imported, if any, to standard error.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +38,8 @@ if __name__ == "__main__":
     spec: dict[str, float] = json.loads(sys.argv[1])
 
     def fake(artifact: Path) -> FakeEngine:
+        if spec.get("signal_at_launch"):
+            signal.raise_signal(signal.Signals(int(spec["signal_at_launch"])))
         return engine_for(spec)
 
     tsruntime.workers.launch.launch = fake  # pyright: ignore[reportAttributeAccessIssue]

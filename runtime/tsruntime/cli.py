@@ -6,10 +6,12 @@ ranks load while this process imports the server.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 import click
 from click.core import ParameterSource
@@ -108,6 +110,9 @@ def _check_options(prompt: bool, bench: bool, sampling: tuple[str, ...]) -> None
 def _serve(artifact: Path, host: str, port: int, served_name: str | None) -> int:
     from tsruntime.server.listen import bind  # see the module's docstring
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end_before_serving)
+
     with bind(host, port) as sock:
 
         def job(engine: Engine, intake: Intake) -> int:
@@ -116,6 +121,11 @@ def _serve(artifact: Path, host: str, port: int, served_name: str | None) -> int
             return serve(engine, intake, sock, host)
 
         return _run(artifact, served_name, job)
+
+
+def _end_before_serving(number: int, frame: FrameType | None) -> NoReturn:
+    """Nothing is in flight before the event loop takes over the signals: end, and well."""
+    raise SystemExit(0)
 
 
 def _prompt_job(text: str, raw: bool, sampling: dict[str, object]) -> Job:

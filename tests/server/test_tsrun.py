@@ -185,6 +185,13 @@ def test_a_signal_drains_and_exits_0(start: Start, artifact: Path, number: signa
         send(url)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_ranks_start_exits_0(
+    start: Start, artifact: Path, number: signal.Signals
+) -> None:
+    assert start(artifact, "--port", "0", signal_at_launch=number).end() == (0, "", "")
+
+
 def test_no_new_requests_while_draining(start: Start, artifact: Path) -> None:
     server = start(artifact, "--port", "0", step_seconds=0.05)
     url = server.url()
