@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tscompile.cost.errors import TopologyError
 from tscompile.search.layout import MeshAxes
 from tscompile.search.topology import Measured, Topology
 
 _MEGA = 10**6
+
+Indices = NDArray[np.int64]
 
 
 class Collective(StrEnum):
@@ -85,6 +90,7 @@ class CostModel:
         self.topology = topology
         self.axes = axes
         self._groups: dict[tuple[str, ...], _Group] = {}
+        self._wired: dict[tuple[Collective, tuple[str, ...], int], Price] = {}
 
     def memory(self, moved: int) -> int:
         """Picoseconds to move `moved` bytes between memory and the chip."""
@@ -95,6 +101,12 @@ class CostModel:
         arithmetic = flops * _MEGA // self.topology.flops
         return Price(max(self.memory(moved), arithmetic) + self.topology.launch, 1)
 
+    def kernels(self, moved: Indices, flops: Indices) -> Indices:
+        """The picoseconds of `kernel` for many at once."""
+        return np.maximum(
+            _scaled(moved, self.topology.memory), _scaled(flops, self.topology.flops)
+        ) + np.int64(self.topology.launch)
+
     def collective(self, kind: Collective, names: Sequence[str], held: int) -> Price:
         """A launch of `kind` over the axes `names`, each rank holding `held` bytes before it."""
         best = self.wired(kind, names, held)
@@ -102,7 +114,13 @@ class CostModel:
 
     def wired(self, kind: Collective, names: Sequence[str], held: int) -> Price:
         """The same without the launch: what a fused kernel pays."""
-        group = self._group(tuple(names))
+        key = (kind, tuple(names), held)
+        if key not in self._wired:
+            self._wired[key] = self._wire(kind, key[1], held)
+        return self._wired[key]
+
+    def _wire(self, kind: Collective, names: tuple[str, ...], held: int) -> Price:
+        group = self._group(names)
         if group.ranks == 1:
             return FREE
         modelled = self._modelled(kind, names, held)
@@ -203,6 +221,12 @@ class CostModel:
             factors.append(-(-limit // reached))
             reached = limit
         return factors
+
+
+def _scaled(amounts: Indices, rate: int) -> Indices:
+    """Amounts * 10^6 // rate, without leaving 64 bits."""
+    whole, rest = np.divmod(amounts, rate)
+    return whole * _MEGA + rest * _MEGA // rate
 
 
 def _interpolated(entries: Sequence[Measured], held: int) -> int:

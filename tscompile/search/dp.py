@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tscompile.search.graph import Indices, Prices
+from tscompile.search.expansion import Expansion, State
+from tscompile.search.graph import Prices
 from tscompile.search.segment import Choices, Segment
-
-State: TypeAlias = tuple[int, ...]
-"""The holdings of the live values, in order of the values' numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,68 +57,19 @@ def explore(segment: Segment, entry: Mapping[State, complex]) -> list[Frontier]:
         pools[0].offer(state, price, None)
     for position, stage in enumerate(segment.stages):
         pools[position].states = undominated(segment, position, pools[position].states)
-        for choices in stage:
-            _expand(segment, position, choices, pools)
+        states = pools[position].states
+        for choices in stage if states else ():
+            expansion = Expansion(segment, position, choices, list(states), _prices(states))
+            for candidate in expansion.candidates():
+                origin = Origin(position, candidate.source, choices, candidate.option)
+                pools[position + choices.span].offer(candidate.state, candidate.price, origin)
     end = len(segment.stages)
     pools[end].states = undominated(segment, end, pools[end].states)
     return [pool.states for pool in pools]
 
 
-def _expand(segment: Segment, position: int, choices: Choices, pools: Sequence[_Pool]) -> None:
-    """Offer what each option makes of each state, unless another of them makes more for less."""
-    states = list(pools[position].states)
-    if not states:
-        return
-    live, after = segment.live[position], segment.live[position + choices.span]
-    held = {value: np.array([s[k] for s in states], np.int64) for k, value in enumerate(live)}
-    total = _totals(segment, pools[position].states, held, choices)
-    chosen = _promising(segment, held, choices, after, total)
-    pool = pools[position + choices.span]
-    for k, option in np.argwhere(chosen).tolist():
-        now = dict(zip(live, states[k], strict=True))
-        for row, value in enumerate(choices.inputs):
-            stock = segment.stocks[value]
-            now[value] = stock.used(now[value], int(choices.requires[row, option]))
-        for row, value in enumerate(choices.outputs):
-            now[value] = segment.stocks[value].produced(int(choices.gives[row, option]))
-        origin = Origin(position, states[k], choices, option)
-        pool.offer(tuple(now[value] for value in after), complex(total[k, option]), origin)
-
-
-def _totals(
-    segment: Segment, states: Frontier, held: Mapping[int, Indices], choices: Choices
-) -> Prices:
-    """For each state (row) and option the price with the reshards that it needs."""
-    before = np.array([reached.price for reached in states.values()])
-    total: Prices = before[:, None] + choices.prices[None, :]
-    for row, value in enumerate(choices.inputs):
-        total += segment.stocks[value].reach(held[value])[:, choices.requires[row]]
-    return total
-
-
-def _promising(
-    segment: Segment,
-    held: Mapping[int, Indices],
-    choices: Choices,
-    after: tuple[int, ...],
-    total: Prices,
-) -> NDArray[np.bool_]:
-    """The options that the state's cheapest one cannot imitate for less.
-
-    It reshards its outputs to where theirs are, and redoes their reshards of values still live.
-    """
-    best = total.argmin(axis=1)
-    imitated: Prices = np.repeat(total[np.arange(len(best)), best][:, None], total.shape[1], axis=1)
-    for row, value in enumerate(choices.inputs):
-        if value in after:
-            stock = segment.stocks[value]
-            imitated += stock.reach(held[value])[:, choices.requires[row]]
-            imitated += stock.spent(held[value])[:, None]
-    for row, value in enumerate(choices.outputs):
-        stock, gives = segment.stocks[value], choices.gives[row]
-        made = np.array([stock.produced(int(gives[b])) for b in best], np.int64)
-        imitated += stock.reach(made)[:, gives]
-    return ~(imitated < total)
+def _prices(states: Frontier) -> Prices:
+    return np.array([reached.price for reached in states.values()])
 
 
 def undominated(segment: Segment, position: int, states: Frontier) -> Frontier:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Placements, Shard
+import numpy as np
+
+from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from tscompile.search.costs import Collective, CostModel, Price
-from tscompile.search.layout import View, axes_where, is_legal, tile_bytes
+from tscompile.search.graph import Indices, Prices, combinations, encode, step_graph
+from tscompile.search.layout import View
 from tscompile.search.program import Operation
-from tscompile.search.strategies import Batch, Option, Work
+from tscompile.search.strategies import Batch
 
 CHAINS: tuple[tuple[str, ...], ...] = (
     ("add", "rms_norm"),
@@ -19,10 +21,38 @@ CHAINS: tuple[tuple[str, ...], ...] = (
     ("linear", "linear"),
     ("linear", "linear", "silu_mul"),
 )
-"""Kinds of consecutive ops that one kernel can do, each reading what one before it reads or gives.
-"""
+"""Kinds of consecutive ops that one kernel can do, each reading what one before reads or gives."""
 
 R, P, S0 = REPLICATE, PARTIAL, Shard(0)
+
+
+def batches_at(
+    costs: CostModel,
+    operations: Sequence[Operation],
+    start: int,
+    values: Mapping[str, View],
+    single: Sequence[Batch],
+    dead_after: Callable[[int], AbstractSet[str]],
+) -> list[Batch]:
+    """All fused strategies that begin at `start`. `dead_after(end)`: values not read from `end`."""
+    found: list[Batch] = []
+    for kinds in CHAINS:
+        if chain_at(operations, start, kinds):
+            end = start + len(kinds)
+            batch = single[start]
+            for position in range(start + 1, end):
+                dead = dead_after(end) if position == end - 1 else frozenset[str]()
+                batch = joined(costs, batch, single[position], values, dead)
+            found.append(batch)
+    pair = operations[start : start + 2]
+    if len(pair) == 2 and pair[1].kind == "rms_norm" and pair[1].inputs == pair[0].outputs:
+        summands = {"add": (0, 1), "identity": (0,)}.get(pair[0].kind, ())
+        found += [
+            reduced(costs, reduction, pair[0], pair[1], values, summand)
+            for reduction in REDUCTIONS
+            for summand in summands
+        ]
+    return [batch for batch in found if len(batch)]
 
 
 def chain_at(operations: Sequence[Operation], start: int, kinds: Sequence[str]) -> bool:
@@ -44,55 +74,65 @@ def joined(
     second: Batch,
     values: Mapping[str, View],
     dead: AbstractSet[str],
-    name: str,
 ) -> Batch:
     """Both in one kernel, where they agree on the values that they share.
 
-    A value that the first gives and the second reads is not read again; one that is `dead` after
-    them is not written either.
+    A value that the first gives or reads is not read again by the second; one that it gives and
+    that is `dead` after them is not written either.
     """
     entering = (*first.inputs, *(v for v in second.inputs if v not in first.outputs))
     inputs = tuple(dict.fromkeys(entering))
     outputs = tuple(v for v in (*first.outputs, *second.outputs) if v not in dead)
     shared = [v for v in second.inputs if v in first.outputs or v in first.inputs]
     unwritten = [v for v in first.outputs if v in dead]
-    options: list[Option] = []
-    for one, two in _agreeing(first, second, shared):
-        at = _places(first, one) | _places(second, two)
-        saved = sum(tile_bytes(costs.axes, values[v], at[v]) for v in (*shared, *unwritten))
-        work = Work(
-            one.work.moved + two.work.moved - saved,
-            one.work.flops + two.work.flops,
-            extra=one.work.extra + two.work.extra,
-        )
-        option = Option(name, tuple(at[v] for v in inputs), tuple(at[v] for v in outputs), work)
-        options.append(option)
-    return Batch(first.span + second.span, inputs, outputs, tuple(options))
+    one, two = _agreeing(first.places(), second.places(), shared)
+    at = {v: p[two] for v, p in second.places().items()}
+    at |= {v: p[one] for v, p in first.places().items()}
+    saved = np.zeros(len(one), np.int64)
+    for value in (*shared, *unwritten):
+        saved += _tile_bytes(costs, values[value], at[value])
+    return Batch(
+        f"{first.kind}+{second.kind}",
+        first.span + second.span,
+        inputs,
+        outputs,
+        np.array([at[v] for v in inputs], np.int64).reshape(len(inputs), len(one)),
+        np.array([at[v] for v in outputs], np.int64).reshape(len(outputs), len(one)),
+        first.moved[one] + second.moved[two] - saved,
+        first.flops[one] + second.flops[two],
+        1,
+        first.extra[one] + second.extra[two],
+    )
 
 
 def _agreeing(
-    first: Batch, second: Batch, shared: Sequence[str]
-) -> Iterator[tuple[Option, Option]]:
-    """The pairs that place the shared values alike."""
-    by_shared: dict[tuple[Placements, ...], list[Option]] = {}
-    for two in second.options:
-        at = _places(second, two)
-        by_shared.setdefault(tuple(at[v] for v in shared), []).append(two)
-    for one in first.options:
-        at = _places(first, one)
-        for two in by_shared.get(tuple(at[v] for v in shared), ()):
-            yield one, two
+    first: Mapping[str, Indices], second: Mapping[str, Indices], shared: Sequence[str]
+) -> tuple[Indices, Indices]:
+    """The pairs of columns that place the shared values alike."""
+    left = _key(first, shared)
+    right = _key(second, shared)
+    order = np.argsort(right, kind="stable")
+    low = np.searchsorted(right[order], left, "left")
+    count = np.searchsorted(right[order], left, "right") - low
+    one = np.repeat(np.arange(len(left)), count)
+    inside = np.arange(len(one)) - np.repeat(np.cumsum(count) - count, count)
+    return one, order[np.repeat(low, count) + inside]
 
 
-def _places(batch: Batch, option: Option) -> dict[str, Placements]:
-    at = dict(zip(batch.inputs, option.requires, strict=True))
-    at.update(zip(batch.outputs, option.gives, strict=True))
-    return at
+def _key(places: Mapping[str, Indices], shared: Sequence[str]) -> Indices:
+    key = np.zeros_like(places[shared[0]])
+    for value in shared:
+        key = key * (1 << 20) + places[value]
+    return key
+
+
+def _tile_bytes(costs: CostModel, view: View, numbers: Indices) -> Indices:
+    return view.total_bytes // step_graph(costs.axes, view.digits).shards[numbers]
 
 
 @dataclass(frozen=True, slots=True)
-class _Reduction:
-    """A collective in the norm's kernel, along each of its axes: summand, residual, sum, normed."""
+class Reduction:
+    """A collective in the norm's kernel: along its axes the summand, residual, sum and normed."""
 
     name: str
     along: tuple[Placement, Placement, Placement, Placement]
@@ -107,111 +147,100 @@ def _scatter(costs: CostModel, axes: tuple[str, ...], held: int) -> Price:
     return costs.wired(Collective.REDUCE_SCATTER, axes, held)
 
 
-def _there_and_back(costs: CostModel, axes: tuple[str, ...], held: int) -> Price:
-    ranks = 1
-    for axis in costs.axes:
-        ranks *= axis.size if axis.name in axes else 1
-    back = costs.wired(Collective.ALL_GATHER, axes, held // ranks)
-    return _scatter(costs, axes, held) + back
+def _back(parts: int) -> Callable[[CostModel, tuple[str, ...], int], Price]:
+    """Scatter, and then gather as many values of that size again."""
 
+    def wired(costs: CostModel, axes: tuple[str, ...], held: int) -> Price:
+        ranks = 1
+        for axis in costs.axes:
+            ranks *= axis.size if axis.name in axes else 1
+        gather = costs.wired(Collective.ALL_GATHER, axes, parts * held // ranks)
+        return _scatter(costs, axes, held) + gather
 
-def _there_and_both_back(costs: CostModel, axes: tuple[str, ...], held: int) -> Price:
-    ranks = 1
-    for axis in costs.axes:
-        ranks *= axis.size if axis.name in axes else 1
-    back = costs.wired(Collective.ALL_GATHER, axes, 2 * held // ranks)
-    return _scatter(costs, axes, held) + back
+    return wired
 
 
 REDUCTIONS = (
-    _Reduction("all_reduce", (P, R, R, R), _one_shot),
-    _Reduction("reduce_scatter", (P, S0, S0, S0), _scatter),
-    _Reduction("reduce_scatter+all_gather", (P, S0, S0, R), _there_and_back),
-    _Reduction("reduce_scatter+all_gather_both", (P, S0, R, R), _there_and_both_back),
+    Reduction("all_reduce", (P, R, R, R), _one_shot),
+    Reduction("reduce_scatter", (P, S0, S0, S0), _scatter),
+    Reduction("reduce_scatter+all_gather", (P, S0, S0, R), _back(1)),
+    Reduction("reduce_scatter+all_gather_both", (P, S0, R, R), _back(2)),
 )
+"""The residual may be gathered together with what was normed (`both`)."""
 
 
-def reductions(
-    costs: CostModel, add: Operation, norm: Operation, values: Mapping[str, View], summand: int
-) -> Batch:
-    """The fused strategies of `add` (or `identity`, without residual) and the norm of its sum.
-
-    `summand` says which input of the add is the one that is due a reduction.
-    """
-    view = values[add.outputs[0]]
-    options: list[Option] = []
-    for reduction in REDUCTIONS:
-        for along in _along(costs, reduction, view):
-            option = _reduced(costs, reduction, along, view, add, summand)
-            if option is not None:
-                options.append(option)
-    return Batch(2, add.inputs, (*add.outputs, *norm.outputs), tuple(options))
-
-
-def _along(
-    costs: CostModel, reduction: _Reduction, view: View
-) -> Iterator[tuple[tuple[Placement, ...], ...]]:
-    """For summand, residual, sum and normed their placements; some axis is reduced."""
-    quiet = ((R,) * 4, (S0,) * 4)
-    for joint in itertools.product((*quiet, reduction.along), repeat=len(costs.axes)):
-        columns = tuple(zip(*joint, strict=True))
-        if reduction.along in joint and all(is_legal(costs.axes, view, c) for c in columns):
-            yield columns
-
-
-def _reduced(
+def reduced(
     costs: CostModel,
-    reduction: _Reduction,
-    along: tuple[tuple[Placement, ...], ...],
-    view: View,
-    add: Operation,
-    summand: int,
-) -> Option | None:
-    due, residual, total, normed = along
-    axes = axes_where(costs.axes, due, P)
-    wired = reduction.wired(costs, axes, tile_bytes(costs.axes, view, due))
-    if wired is None:
-        return None
-    touched = along if len(add.inputs) == 2 else (due, total, normed)
-    moved = sum(tile_bytes(costs.axes, view, placements) for placements in touched)
-    requires = [residual] * len(add.inputs)
-    requires[summand] = due
-    work = Work(moved, extra=wired)
-    name = f"{reduction.name}+{add.kind}+rms_norm"
-    return Option(name, tuple(requires), (total, normed), work, f"[{','.join(axes)}]")
-
-
-def batches_at(
-    costs: CostModel,
-    operations: Sequence[Operation],
-    start: int,
+    reduction: Reduction,
+    first: Operation,
+    norm: Operation,
     values: Mapping[str, View],
-    single: Sequence[Batch],
-    dead_after: Callable[[int], AbstractSet[str]],
-) -> list[Batch]:
-    """All fused strategies that begin at `start`. `dead_after(end)`: values not read from `end`."""
-    found: list[Batch] = []
-    for kinds in CHAINS:
-        if chain_at(operations, start, kinds):
-            end = start + len(kinds)
-            dead = dead_after(end)
-            batch = single[start]
-            for position in range(start + 1, end):
-                gone = dead if position == end - 1 else frozenset[str]()
-                batch = joined(costs, batch, single[position], values, gone, "+".join(kinds))
-            found.append(batch)
-    found += _reductions_at(costs, operations, start, values)
-    return [batch for batch in found if batch.options]
+    summand: int,
+) -> Batch:
+    """One kernel for a reduction, the add (or identity, without residual), and the norm of its sum.
+
+    `summand` says which input of `first` is due to be reduced.
+    """
+    view = values[first.outputs[0]]
+    places, reducing = _places(costs, reduction, view)
+    wires, able = _wires(costs, reduction, view, places[0], reducing)
+    due, residual, total, normed = (row[able] for row in places)
+    touched = (due, residual, total, normed) if len(first.inputs) == 2 else (due, total, normed)
+    moved = np.zeros(len(due), np.int64)
+    for row in touched:
+        moved += _tile_bytes(costs, view, row)
+    requires = [residual] * len(first.inputs)
+    requires[summand] = due
+    return Batch(
+        f"{reduction.name}+{first.kind}+{norm.kind}",
+        2,
+        first.inputs,
+        (*first.outputs, *norm.outputs),
+        np.array(requires, np.int64).reshape(len(requires), len(due)),
+        np.array([total, normed], np.int64),
+        moved,
+        np.zeros_like(moved),
+        1,
+        wires,
+    )
 
 
-def _reductions_at(
-    costs: CostModel, operations: Sequence[Operation], start: int, values: Mapping[str, View]
-) -> list[Batch]:
-    pair = operations[start : start + 2]
-    if len(pair) < 2 or pair[1].kind != "rms_norm" or pair[1].inputs != pair[0].outputs:
-        return []
-    if pair[0].kind == "add":
-        return [reductions(costs, pair[0], pair[1], values, summand) for summand in (0, 1)]
-    if pair[0].kind == "identity":
-        return [reductions(costs, pair[0], pair[1], values, 0)]
-    return []
+def _places(
+    costs: CostModel, reduction: Reduction, view: View
+) -> tuple[tuple[Indices, ...], Indices]:
+    """Placement numbers of summand, residual, sum and normed; which axes reduce, a row an axis."""
+    graph = step_graph(costs.axes, view.digits)
+    words = [(R,) * 4, (S0,) * 4, reduction.along]
+    legal = [
+        [word for word in words if all(p in choices for p in word)] for choices in graph.choices
+    ]
+    grid = combinations([len(words) for words in legal])
+    reduces = np.zeros(grid.shape, np.bool_)
+    for i, choices in enumerate(legal):
+        reduces[i] = np.array([word is reduction.along for word in choices])[grid[i]]
+    kept = reduces.any(axis=0)
+    rows: list[Indices] = []
+    for k in range(4):
+        number = np.zeros(grid.shape[1], np.int64)
+        for i, choices in enumerate(legal):
+            number += np.array([graph.part(i, word[k]) for word in choices])[grid[i]]
+        rows.append(number[kept])
+    return tuple(rows), reduces[:, kept].astype(np.int64)
+
+
+def _wires(
+    costs: CostModel, reduction: Reduction, view: View, due: Indices, reducing: Indices
+) -> tuple[Prices, Indices]:
+    """What the collective costs where there is one, and the columns where there is."""
+    held = _tile_bytes(costs, view, due)
+    keys = np.concatenate([reducing, held[None, :]]).T
+    distinct, same = np.unique(keys, axis=0, return_inverse=True)
+    prices: list[complex] = []
+    able: list[bool] = []
+    for row in distinct.tolist():
+        axes = tuple(a.name for a, on in zip(costs.axes, row[:-1], strict=True) if on)
+        price = reduction.wired(costs, axes, row[-1])
+        able.append(price is not None)
+        prices.append(encode(price) if price is not None else 0j)
+    columns = np.flatnonzero(np.array(able, np.bool_)[same.reshape(-1)])
+    return np.array(prices, np.complex128)[same.reshape(-1)][columns], columns

@@ -7,14 +7,16 @@ numbers below 2^53, so sums and comparisons are exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tscompile.ir.placement import Placement, Placements, Shard
-from tscompile.search.costs import FREE, Collective, CostModel, Price
+from tscompile.search.costs import Collective, CostModel, Price
 from tscompile.search.layout import Digits, MeshAxes, View, legal_placements
 from tscompile.search.steps import Step, StepKind, single_changes
 
@@ -37,41 +39,90 @@ def decode(value: complex) -> Price:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """What, besides the view's size, an edge's price depends on; equal ones share a price.
-
-    `shards` cut the tile before the step; `fold` shards more (or fewer) cut it after. `lead_*` are
-    the shards of the dims before the scattered and the gathered one.
-    """
-
-    step: Step
-    shards: int
-    permutes: tuple[bool, bool]
-    leads: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
 class StepGraph:
     """All legal placements of values with the same digits, and the steps between them.
 
-    Edges are sorted by target; `starts` are the first edges of `targets`, the placements that any
-    edge enters. `shape_of` points into `shapes`.
+    A placement's number is the sum over the axes of `strides` times its place in `choices`.
+    `cuts[p, d]` is into how many parts placement p cuts dim d, `shards` their product. Edges go
+    from `source` to `target` by `steps[step_of]`; `permuted` tells for their scattered and gathered
+    dim if a local permute goes with it, `leads` into how many parts the dims before it are cut.
     """
 
     placements: tuple[Placements, ...]
     index: dict[Placements, int]
+    choices: tuple[tuple[Placement, ...], ...]
+    strides: tuple[int, ...]
+    cuts: Indices
     shards: Indices
+    steps: tuple[Step, ...]
     source: Indices
     target: Indices
-    shape_of: Indices
-    shapes: tuple[_Shape, ...]
+    step_of: Indices
+    permuted: Indices
+    leads: Indices
+
+    def part(self, axis: int, placement: Placement) -> int:
+        """What `placement` on an axis adds to a number; ValueError where it is not legal."""
+        return self.choices[axis].index(placement) * self.strides[axis]
+
+    def step(self, edge: int) -> Step:
+        """An edge's step."""
+        return self.steps[int(self.step_of[edge])]
 
     def price(self, costs: CostModel, view: View) -> Prices:
-        """The price of each edge."""
-        each = np.array([encode(_price(costs, view, shape)) for shape in self.shapes])
-        if not len(self.shapes):
-            return np.zeros(0, np.complex128)
-        return each[self.shape_of]
+        """The price of each edge, as `steps.step_price` has it."""
+        before = view.total_bytes // self.shards[self.source]
+        behind = view.total_bytes // self.shards[self.target]
+        local = np.array([s.kind in (StepKind.SLICE, StepKind.MASK) for s in self.steps], np.bool_)
+        exchanged = ~local[self.step_of]
+        price = np.where(exchanged, 0, _copied(costs, behind))
+        price[exchanged] += self._collectives(costs, exchanged, before)
+        for side, size in enumerate((before, behind)):
+            copies = self.permuted[:, side] + (exchanged & self._scattered(view, side))
+            price += copies * _copied(costs, size)
+        return price
+
+    def _collectives(self, costs: CostModel, edges: NDArray[np.bool_], before: Indices) -> Prices:
+        """The collective of each of `edges`; those alike are priced once."""
+        keys = np.stack([self.step_of[edges], before[edges]], axis=1)
+        distinct, same = _distinct(keys)
+        rows: list[list[int]] = distinct.tolist()
+        prices = [
+            encode(
+                costs.collective(
+                    Collective(self.steps[number].kind.value), self.steps[number].axes, held
+                )
+            )
+            for number, held in rows
+        ]
+        return np.array(prices, np.complex128)[same]
+
+    def _scattered(self, view: View, side: int) -> NDArray[np.bool_]:
+        """Where the blocks of a collective lie apart: along another dim than the outermost."""
+        dims = [(s.scatter, s.gather)[side] for s in self.steps]
+        leading = [1 if d is None else prod(view.shape[:d]) for d in dims]
+        return np.array(leading, np.int64)[self.step_of] // self.leads[:, side] > 1
+
+
+def _copied(costs: CostModel, size: Indices) -> Prices:
+    """A local copy of `size` bytes."""
+    price: Prices = costs.kernels(2 * size, np.zeros_like(size)).astype(np.complex128)
+    return price + encode(Price(0, 1))
+
+
+def _distinct(keys: Indices) -> tuple[Indices, Indices]:
+    """The distinct rows, and which of them each row is."""
+    if not len(keys):
+        return keys, np.zeros(0, np.int64)
+    distinct, same = np.unique(keys, axis=0, return_inverse=True)
+    return distinct, same.reshape(-1)
+
+
+def combinations(counts: Sequence[int]) -> Indices:
+    """Every choice of one of `counts[i]` for each i: a row each i, a column each choice."""
+    if not counts:
+        return np.zeros((0, 1), np.int64)
+    return np.indices(counts).reshape(len(counts), -1)
 
 
 @lru_cache(maxsize=256)
@@ -102,23 +153,27 @@ class _Builder:
         for chosen, source, target, step in single_changes(self.axes, self.choices):
             steps.append(step)
             rows.append(self._edges(len(steps) - 1, chosen, source, target, step))
-        edges = np.concatenate(rows) if rows else np.zeros((0, 8), np.int64)
+        edges = np.concatenate([np.zeros((0, 7), np.int64), *rows])
         edges = edges[np.argsort(edges[:, 1], kind="stable")]
-        unique, shape_of = np.unique(edges[:, 2:], axis=0, return_inverse=True)
         return StepGraph(
             placements=self.placements,
             index={p: i for i, p in enumerate(self.placements)},
+            choices=self.choices,
+            strides=tuple(self.radix),
+            cuts=self._cuts(),
             shards=self._shards(np.arange(len(self.placements))),
+            steps=tuple(steps),
             source=edges[:, 0],
             target=edges[:, 1],
-            shape_of=shape_of.reshape(-1),
-            shapes=tuple(_shape(steps, row.tolist()) for row in unique),
+            step_of=edges[:, 2],
+            permuted=edges[:, 3:5],
+            leads=edges[:, 5:7],
         )
 
     def _edges(
         self, number: int, chosen: tuple[int, ...], source: Placement, target: Placement, step: Step
     ) -> NDArray[np.int64]:
-        """Columns: from, to, step, shards before, permutes (2), leading shards (2)."""
+        """Columns: from, to, step, permutes (2), leading shards (2)."""
         position = {i: c.index(source) for i, c in enumerate(self.choices) if i in chosen}
         ranges = [
             (position[i],) if i in chosen else range(len(c)) for i, c in enumerate(self.choices)
@@ -135,12 +190,17 @@ class _Builder:
             origin,
             end,
             np.full_like(origin, number),
-            self._shards(origin),
             self._permuted(chosen, step.scatter, origin),
             self._permuted(chosen, step.gather, origin),
             self._leads(step.scatter, origin),
             self._leads(step.gather, end),
         )
+        return np.stack(columns, axis=1)
+
+    def _cuts(self) -> Indices:
+        columns = [
+            np.where(self.cut == dim, self.sizes, 1).prod(axis=1) for dim in range(len(self.digits))
+        ]
         return np.stack(columns, axis=1)
 
     def _shards(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -160,45 +220,13 @@ class _Builder:
 
     def _leads(self, dim: int | None, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         if dim is None:
-            return np.zeros(len(rows), np.int64)
+            return np.ones(len(rows), np.int64)
         before = (self.cut[rows] >= 0) & (self.cut[rows] < dim)
         return np.where(before, self.sizes, 1).prod(axis=1)
-
-
-def _shape(steps: list[Step], row: list[int]) -> _Shape:
-    number, shards, before, behind, scatter, gather = row
-    return _Shape(steps[number], shards, (bool(before), bool(behind)), (scatter, gather))
-
-
-def _price(costs: CostModel, view: View, shape: _Shape) -> Price:
-    """As `steps.step_price`, from what the edges of one shape share."""
-    step, ranks = shape.step, 1
-    for axis in costs.axes:
-        if axis.name in step.axes:
-            ranks *= axis.size
-    before = view.total_bytes // shape.shards
-    behind = before
-    if step.kind in (StepKind.REDUCE_SCATTER, StepKind.SLICE):
-        behind = before // ranks
-    elif step.kind is StepKind.ALL_GATHER:
-        behind = before * ranks
-    if step.kind in (StepKind.SLICE, StepKind.MASK):
-        price = costs.kernel(2 * behind)
-    else:
-        price = costs.collective(Collective(step.kind.value), step.axes, before)
-    sides = ((step.scatter, before), (step.gather, behind))
-    for (dim, size), permuted, lead in zip(sides, shape.permutes, shape.leads, strict=True):
-        inner = dim is not None and step.kind is not StepKind.SLICE
-        if inner and int(np.prod(view.shape[:dim], dtype=np.int64)) // lead > 1:
-            price += costs.kernel(2 * size)
-        price += costs.kernel(2 * size) if permuted else FREE
-    return price
 
 
 def all_edges(graph: StepGraph) -> list[tuple[Placements, Placements, Step]]:
     """The edges as placements, in order."""
     at = graph.placements
-    return [
-        (at[int(graph.source[e])], at[int(graph.target[e])], graph.shapes[int(shape)].step)
-        for e, shape in enumerate(graph.shape_of)
-    ]
+    pairs: list[list[int]] = np.stack([graph.source, graph.target], axis=1).tolist()
+    return [(at[s], at[t], graph.step(edge)) for edge, (s, t) in enumerate(pairs)]

@@ -45,6 +45,10 @@ class Stock:
         """What the reshards so far cost."""
         return self._spent[holdings]
 
+    def between_roots(self, holding: int, others: Indices) -> Prices:
+        """What it costs to go from where it was produced to where each of `others` was."""
+        return self.reshards.between(int(self._root[holding]))[self._root[others]]
+
     def placements(self, holding: int) -> tuple[int, tuple[int, ...]]:
         """Where it was produced, and its uses."""
         return self._holdings[holding]

@@ -50,6 +50,10 @@ class Reshards:
         """The number of a placement; KeyError where it is not legal."""
         return self.graph.index[placements]
 
+    def between(self, source: int) -> Prices:
+        """The cheapest paths from one placement to all."""
+        return self._between[source]
+
     def span(self, root: int, used: Sequence[int]) -> complex:
         """The cheapest tree from `root` to all of `used`."""
         return complex(self._to(tuple(sorted(set(used) - {root})))[root])
@@ -135,7 +139,7 @@ class Reshards:
         return Move(
             graph.placements[int(graph.source[edge])],
             graph.placements[int(graph.target[edge])],
-            graph.shapes[int(graph.shape_of[edge])].step,
+            graph.step(edge),
             decode(complex(self.edges[edge])),
         )
 

@@ -14,6 +14,9 @@ from tscompile.search.strategies import AxisStrategy, Rule, Setting, Work
 R, P = REPLICATE, PARTIAL
 S0, S1, S2 = Shard(0), Shard(1), Shard(2)
 
+_SQUARES = "all_reduce"
+"""How a norm over a sharded dim gets its sum of squares."""
+
 _CANDIDATE_BYTES = 8
 """A sampling candidate: token id int32 and logit float32."""
 
@@ -43,7 +46,7 @@ def _identity(operation: Operation, axis: str) -> tuple[AxisStrategy, ...]:
 
 def _norm_work(setting: Setting) -> Work:
     """Over a sharded dim the sums of squares (float32, one a row) are reduced first."""
-    cut = setting.sharded(0, 1)
+    cut = setting.tagged(_SQUARES)
     if not cut:
         return _streams(setting)
     rows = setting.shape(0)[0] * 4
@@ -165,7 +168,11 @@ _ALL = (
     ),
     Rule(
         "rms_norm",
-        _always(AxisStrategy((R,), (R,)), AxisStrategy((S0,), (S0,)), AxisStrategy((S1,), (S1,))),
+        _always(
+            AxisStrategy((R,), (R,)),
+            AxisStrategy((S0,), (S0,)),
+            AxisStrategy((S1,), (S1,), tag=_SQUARES),
+        ),
         _norm_work,
     ),
     Rule("add", _add, _streams),

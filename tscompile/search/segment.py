@@ -4,37 +4,48 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
-from tscompile.ir.placement import Placements
 from tscompile.search.costs import CostModel, Price
 from tscompile.search.fusions import batches_at
-from tscompile.search.graph import Indices, Prices, decode, encode
+from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.holdings import Stock
 from tscompile.search.layout import View
 from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
 from tscompile.search.rules import RULES
-from tscompile.search.strategies import Batch, Option, options_of
+from tscompile.search.strategies import Batch, batch_of
 
-Admits: TypeAlias = Callable[[Operation, Option], bool]
-"""Whether a policy lets the op that begins a strategy take it."""
+Admits: TypeAlias = Callable[[Operation, Batch], Indices]
+"""The columns of a batch that a policy lets the op that begins it take."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Choices:
-    """A batch of options in arrays: a column an option, a row an input (or output)."""
+    """A batch with its values by number and its prices."""
 
-    span: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    requires: Indices
-    gives: Indices
     prices: Prices
-    options: tuple[Option, ...]
+    batch: Batch
+
+    @property
+    def span(self) -> int:
+        """How many operations it takes."""
+        return self.batch.span
+
+    @property
+    def requires(self) -> Indices:
+        """Placement numbers, a row an input, a column an option."""
+        return self.batch.requires
+
+    @property
+    def gives(self) -> Indices:
+        """Placement numbers, a row an output, a column an option."""
+        return self.batch.gives
 
     def price_of(self, option: int) -> Price:
         """One option's price."""
@@ -85,18 +96,19 @@ class Compiler:
         self._admits = admits
         self._fuse = fuse
         self._stocks: dict[View, Stock] = {}
-        self._batches: dict[object, tuple[Option, ...]] = {}
+        self._batches: dict[object, Batch] = {}
 
     def compile_(self, program: Program) -> Compiled:
         """Cut the program into segments, equal ones once."""
         bounds = [0, *program.cuts, len(program.operations)]
         readers = program.readers()
+        defined = _definitions(program)
         order = [*program.given, *(v for op in program.operations for v in op.outputs)]
         segments: list[Segment] = []
         known: dict[object, int] = {}
         sequence: list[Cut] = []
         for start, end in itertools.pairwise(bounds):
-            names = _names(program, order, readers, start, end)
+            names = _names(program, order, defined, readers, start, end)
             key = _signature(program, readers, names, start, end)
             if key not in known:
                 known[key] = len(segments)
@@ -118,12 +130,12 @@ class Compiler:
             tuple(
                 i
                 for i, name in enumerate(names)
-                if defined[name] < p and any(r >= p for r in readers[name])
+                if defined[name] < p <= max(readers[name], default=-1)
             )
             for p in range(start, end + 1)
         )
         stages = tuple(
-            tuple(self._choices(program, number, batch) for batch in stage)
+            tuple(self._choices(number, batch) for batch in stage)
             for stage in self._stages(program, readers, start, end)
         )
         stocks = tuple(self._stock(program.values[name]) for name in names)
@@ -141,11 +153,11 @@ class Compiler:
         self, program: Program, readers: Mapping[str, Sequence[int]], start: int, end: int
     ) -> list[list[Batch]]:
         operations = program.operations[start:end]
-        single = [Batch(1, op.inputs, op.outputs, self._options(program, op)) for op in operations]
+        single = [self._batch(program, op) for op in operations]
 
         def dead_after(position: int) -> frozenset[str]:
             inner = {v for op in operations for v in op.outputs}
-            return frozenset(v for v in inner if not any(r >= start + position for r in readers[v]))
+            return frozenset(v for v in inner if max(readers[v], default=-1) < start + position)
 
         stages: list[list[Batch]] = []
         for position, batch in enumerate(single):
@@ -155,47 +167,33 @@ class Compiler:
                     self.costs, operations, position, program.values, single, dead_after
                 )
             admitted = [self._admitted(operations[position], b) for b in found]
-            stages.append([b for b in admitted if b.options])
+            stages.append([b for b in admitted if len(b)])
         return stages
 
     def _admitted(self, operation: Operation, batch: Batch) -> Batch:
         if self._admits is None:
             return batch
-        kept = tuple(o for o in batch.options if self._admits(operation, o))
-        return Batch(batch.span, batch.inputs, batch.outputs, kept)
+        return batch.only(self._admits(operation, batch))
 
-    def _options(self, program: Program, operation: Operation) -> tuple[Option, ...]:
+    def _batch(self, program: Program, operation: Operation) -> Batch:
+        """The op's own strategies, worked out once for all that are alike."""
         key = _alike(program, operation)
         if key not in self._batches:
             rule = RULES[operation.kind]
-            self._batches[key] = options_of(self.costs, rule, operation, program.values)
-        return self._batches[key]
+            self._batches[key] = batch_of(self.costs, rule, operation, program.values)
+        return replace(self._batches[key], inputs=operation.inputs, outputs=operation.outputs)
 
     def _stock(self, view: View) -> Stock:
         if view not in self._stocks:
             self._stocks[view] = Stock(Reshards(self.costs, view))
         return self._stocks[view]
 
-    def _choices(self, program: Program, number: Mapping[str, int], batch: Batch) -> Choices:
-        def rows(names: tuple[str, ...], of: Callable[[Option], tuple[Placements, ...]]) -> Indices:
-            table = [
-                [
-                    self._stock(program.values[v]).reshards.graph.index[of(o)[i]]
-                    for o in batch.options
-                ]
-                for i, v in enumerate(names)
-            ]
-            return np.array(table, np.int64).reshape(len(names), len(batch.options))
-
-        prices = [encode(option.work.price(self.costs)) for option in batch.options]
+    def _choices(self, number: Mapping[str, int], batch: Batch) -> Choices:
         return Choices(
-            batch.span,
             tuple(number[v] for v in batch.inputs),
             tuple(number[v] for v in batch.outputs),
-            rows(batch.inputs, lambda option: option.requires),
-            rows(batch.outputs, lambda option: option.gives),
-            np.array(prices, np.complex128),
-            batch.options,
+            batch.prices(self.costs),
+            batch,
         )
 
 
@@ -210,13 +208,13 @@ def _definitions(program: Program) -> dict[str, int]:
 def _names(
     program: Program,
     order: Sequence[str],
+    defined: Mapping[str, int],
     readers: Mapping[str, Sequence[int]],
     start: int,
     end: int,
 ) -> tuple[str, ...]:
     """Values of a segment: live at its entry, by definition, then those that it gives."""
-    defined = _definitions(program)
-    entering = [v for v in order if defined[v] < start and any(r >= start for r in readers[v])]
+    entering = [v for v in order if defined[v] < start <= max(readers[v], default=-1)]
     given = [v for op in program.operations[start:end] for v in op.outputs]
     return (*entering, *given)
 

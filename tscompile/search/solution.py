@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 from tscompile.ir.placement import Placements
 from tscompile.search.costs import FREE, Price
+from tscompile.search.graph import Indices
 from tscompile.search.reshard import Move
-from tscompile.search.segment import Compiled
+from tscompile.search.segment import Choices, Compiled, Cut
 from tscompile.search.stack import Best, best_run, runs
-from tscompile.search.strategies import Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,16 @@ class Reshard:
     position: int
     value: str
     move: Move
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A strategy that was taken: the kernel's kind, and where its inputs and outputs lie."""
+
+    kind: str
+    note: str
+    requires: tuple[Placements, ...]
+    gives: tuple[Placements, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +101,28 @@ def _taken(compiled: Compiled, best: Best) -> list[Run]:
                     choices.span,
                     tuple(cut.names[i] for i in choices.inputs),
                     tuple(cut.names[i] for i in choices.outputs),
-                    choices.options[origin.option],
+                    _option(compiled, cut, choices, origin.option),
                     choices.price_of(origin.option),
                 )
             )
     return found
+
+
+def _option(compiled: Compiled, cut: Cut, choices: Choices, column: int) -> Option:
+    def placements(values: Sequence[int], rows: Indices) -> tuple[Placements, ...]:
+        views = [compiled.program.values[cut.names[value]] for value in values]
+        graphs = [compiled.stocks[view].reshards.graph for view in views]
+        numbers: list[int] = rows[:, column].tolist()
+        pairs = zip(graphs, numbers, strict=True)
+        return tuple(graph.placements[number] for graph, number in pairs)
+
+    batch = choices.batch
+    return Option(
+        batch.kind,
+        batch.notes[column] if batch.notes else "",
+        placements(choices.inputs, batch.requires),
+        placements(choices.outputs, batch.gives),
+    )
 
 
 def _in_order(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tscompile.search.costs import Price
-from tscompile.search.dp import Frontier, Origin, State, explore
+from tscompile.search.dp import Frontier, Origin, explore
+from tscompile.search.expansion import State
 from tscompile.search.graph import decode
 from tscompile.search.segment import Compiled, Segment
 

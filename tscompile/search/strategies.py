@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tscompile.ir.errors import NoStrategyError
 from tscompile.ir.placement import Placement, Placements, Shard
 from tscompile.search.costs import FREE, CostModel, Price
-from tscompile.search.layout import MeshAxes, View, axes_where, tile_bytes, tile_shape
+from tscompile.search.graph import Indices, Prices, StepGraph, combinations, encode, step_graph
+from tscompile.search.layout import MeshAxes, View, tile_bytes, tile_shape
 from tscompile.search.program import Operation
 
 
@@ -28,21 +30,24 @@ class AxisStrategy:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one rank does: bytes moved, operations, launches, and what it pays beside the kernel."""
+    """What one rank does: bytes moved, operations, and what it pays beside its one kernel.
+
+    Work without launch is a view and free.
+    """
 
     moved: int
     flops: int = 0
     launches: int = 1
     extra: Price = FREE
 
-    def price(self, costs: CostModel) -> Price:
-        """Its price; work without launch is a view and free."""
-        return (costs.kernel(self.moved, self.flops) if self.launches else FREE) + self.extra
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An op under joint placements, as its rule prices it."""
+    """An op under joint placements, as its rule prices it.
+
+    Operands are counted inputs first, then outputs, then bound ones. A rule may look at the sizes
+    of tiles and at tags, not at which axes cut a tile.
+    """
 
     costs: CostModel
     operation: Operation
@@ -56,7 +61,7 @@ class Setting:
         return self.costs.axes
 
     def shape(self, operand: int) -> tuple[int, ...]:
-        """One rank's tile of an operand: inputs first, then outputs, then bound ones."""
+        """One rank's tile of an operand."""
         return tile_shape(self.axes, self.views[operand].shape, self.placements[operand])
 
     def bytes_(self, operand: int) -> int:
@@ -71,10 +76,6 @@ class Setting:
         """The axes that go the way `tag`."""
         return tuple(a.name for a, t in zip(self.axes, self.tags, strict=True) if t == tag)
 
-    def sharded(self, operand: int, dim: int) -> tuple[str, ...]:
-        """The axes that cut `dim` of an operand."""
-        return axes_where(self.axes, self.placements[operand], Shard(dim))
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -86,77 +87,183 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """A joint strategy: needed and given placements, its work, and how it is called."""
+class Batch:
+    """The joint strategies of `span` operations that one kernel does, one a column.
+
+    Rows of `requires` and `gives` are the values that enter and leave, as placement numbers of
+    their step graphs; the rest is `Work` in columns. `notes` say which axes go a tagged way.
+    """
 
     kind: str
-    requires: tuple[Placements, ...]
-    gives: tuple[Placements, ...]
-    work: Work
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The options of `span` operations run as one, over the values that enter and leave them."""
-
     span: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    options: tuple[Option, ...]
+    requires: Indices
+    gives: Indices
+    moved: Indices
+    flops: Indices
+    launches: int
+    extra: Prices
+    notes: tuple[str, ...] = ()
 
+    def __len__(self) -> int:
+        return len(self.moved)
 
-def options_of(
-    costs: CostModel, rule: Rule, operation: Operation, values: Mapping[str, View]
-) -> tuple[Option, ...]:
-    """Every legal joint strategy of an op. Raises NoStrategyError where there is none."""
-    views = (
-        *(values[name] for name in operation.inputs),
-        *(values[name] for name in operation.outputs),
-        *(bound.view for bound in operation.bound),
-    )
-    per_axis = [
-        [s for s in rule.along(operation, axis.name) if _fits(s, i, axis.name, operation, views)]
-        for i, axis in enumerate(costs.axes)
-    ]
-    found = [_option(costs, rule, operation, views, j) for j in itertools.product(*per_axis)]
-    if not found:
-        stuck = [a.name for a, s in zip(costs.axes, per_axis, strict=True) if not s]
-        raise NoStrategyError(
-            f"no strategy of {operation.kind} fits its bound operands on axis {', '.join(stuck)}: "
-            + ", ".join(f"{b.name} {b.placements[0]}" for b in operation.bound),
-            remedy="annotate the weight so that a strategy of the op allows it",
-            where=operation.name,
+    def prices(self, costs: CostModel) -> Prices:
+        """The price of each."""
+        if not self.launches:
+            return self.extra
+        kernel = costs.kernels(self.moved, self.flops)
+        return kernel + encode(Price(0, self.launches)) + self.extra
+
+    def places(self) -> dict[str, Indices]:
+        """The placement numbers of each value that enters or leaves."""
+        rows = [*zip(self.inputs, self.requires, strict=True)]
+        return dict([*rows, *zip(self.outputs, self.gives, strict=True)])
+
+    def only(self, kept: Sequence[int] | Indices) -> Batch:
+        """Some of the columns."""
+        columns = np.asarray(kept, np.int64)
+        picked: list[int] = columns.tolist()
+        return Batch(
+            self.kind,
+            self.span,
+            self.inputs,
+            self.outputs,
+            self.requires[:, columns],
+            self.gives[:, columns],
+            self.moved[columns],
+            self.flops[columns],
+            self.launches,
+            self.extra[columns],
+            tuple(self.notes[i] for i in picked) if self.notes else (),
         )
-    return tuple(found)
 
 
-def _fits(
-    strategy: AxisStrategy, axis: int, name: str, operation: Operation, views: Sequence[View]
-) -> bool:
-    """Whether bound operands lie so, and each cut is along a dim of which the axis is a digit."""
-    bound = tuple(b.placements[axis] for b in operation.bound)
-    if strategy.bound != bound:
-        return False
-    free = (*strategy.inputs, *strategy.outputs)
-    return all(
-        not isinstance(p, Shard) or (p.dim < len(v.digits) and name in v.digits[p.dim])
-        for p, v in zip(free, views, strict=False)
+def batch_of(
+    costs: CostModel, rule: Rule, operation: Operation, values: Mapping[str, View]
+) -> Batch:
+    """Every legal joint strategy of an op. Raises NoStrategyError where there is none."""
+    names = (*operation.inputs, *operation.outputs)
+    graphs = [step_graph(costs.axes, values[name].digits) for name in names]
+    per_axis = _per_axis(costs, rule, operation, graphs)
+    grid = combinations([len(strategies) for strategies in per_axis])
+    numbers = [_numbers(graph, per_axis, grid, o) for o, graph in enumerate(graphs)]
+    tags, tag_of = _tags(per_axis, grid)
+    views = (*(values[name] for name in names), *(bound.view for bound in operation.bound))
+    keys = [graph.cuts[number] for graph, number in zip(graphs, numbers, strict=True)]
+    _, first, same = np.unique(
+        np.concatenate([*keys, tag_of[:, None]], axis=1),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
+    works = [
+        rule.work(
+            Setting(
+                costs,
+                operation,
+                views,
+                (
+                    *(g.placements[int(n[i])] for g, n in zip(graphs, numbers, strict=True)),
+                    *(bound.placements for bound in operation.bound),
+                ),
+                tags[int(tag_of[i])],
+            )
+        )
+        for i in first.tolist()
+    ]
+    return _batch(costs, operation, numbers, works, same.reshape(-1), tags, tag_of)
+
+
+def _batch(
+    costs: CostModel,
+    operation: Operation,
+    numbers: Sequence[Indices],
+    works: Sequence[Work],
+    same: Indices,
+    tags: Sequence[tuple[str, ...]],
+    tag_of: Indices,
+) -> Batch:
+    count, columns = len(operation.inputs), len(same)
+    notes = [_note(costs.axes, tag) for tag in tags]
+    noted: list[int] = tag_of.tolist() if any(notes) else []
+    return Batch(
+        operation.kind,
+        1,
+        operation.inputs,
+        operation.outputs,
+        np.array(numbers[:count], np.int64).reshape(count, columns),
+        np.array(numbers[count:], np.int64).reshape(len(operation.outputs), columns),
+        np.array([work.moved for work in works], np.int64)[same],
+        np.array([work.flops for work in works], np.int64)[same],
+        works[0].launches,
+        np.array([encode(work.extra) for work in works], np.complex128)[same],
+        tuple(notes[t] for t in noted),
     )
 
 
-def _option(
-    costs: CostModel,
-    rule: Rule,
-    operation: Operation,
-    views: tuple[View, ...],
-    joint: tuple[AxisStrategy, ...],
-) -> Option:
-    count = len(operation.inputs)
-    requires = tuple(tuple(s.inputs[i] for s in joint) for i in range(count))
-    gives = tuple(tuple(s.outputs[i] for s in joint) for i in range(len(operation.outputs)))
-    bound = tuple(b.placements for b in operation.bound)
-    tags = tuple(s.tag for s in joint)
-    setting = Setting(costs, operation, views, (*requires, *gives, *bound), tags)
-    note = " ".join(f"{tag}[{','.join(setting.tagged(tag))}]" for tag in sorted(set(tags)) if tag)
-    return Option(operation.kind, requires, gives, rule.work(setting), note)
+def _per_axis(
+    costs: CostModel, rule: Rule, operation: Operation, graphs: Sequence[StepGraph]
+) -> list[list[AxisStrategy]]:
+    """The strategies along each axis that fit the bound operands and the values' digits."""
+    found: list[list[AxisStrategy]] = []
+    for i, axis in enumerate(costs.axes):
+        bound = tuple(operand.placements[i] for operand in operation.bound)
+        fitting = [
+            strategy
+            for strategy in rule.along(operation, axis.name)
+            if strategy.bound == bound
+            and all(
+                not isinstance(placement, Shard) or placement in graph.choices[i]
+                for placement, graph in zip(
+                    (*strategy.inputs, *strategy.outputs), graphs, strict=True
+                )
+            )
+        ]
+        if not fitting:
+            raise NoStrategyError(
+                f"no strategy of {operation.kind} on axis {axis.name} fits its operands "
+                + ", ".join(f"{b.name} {b.placements[i]}" for b in operation.bound),
+                remedy="annotate the weight so that a strategy of the op allows it",
+                where=operation.name,
+            )
+        found.append(fitting)
+    return found
+
+
+def _numbers(
+    graph: StepGraph, per_axis: Sequence[Sequence[AxisStrategy]], grid: Indices, operand: int
+) -> Indices:
+    """The placement number of an input or output in each joint strategy."""
+    total = np.zeros(grid.shape[1], np.int64)
+    for i, strategies in enumerate(per_axis):
+        parts = [graph.part(i, (*s.inputs, *s.outputs)[operand]) for s in strategies]
+        total += np.array(parts, np.int64)[grid[i]]
+    return total
+
+
+def _tags(
+    per_axis: Sequence[Sequence[AxisStrategy]], grid: Indices
+) -> tuple[list[tuple[str, ...]], Indices]:
+    """The distinct tags along all axes, and which of them each joint strategy has."""
+    names = sorted({s.tag for strategies in per_axis for s in strategies})
+    code = np.zeros(grid.shape[1], np.int64)
+    for i, strategies in enumerate(per_axis):
+        digit = np.array([names.index(s.tag) for s in strategies], np.int64)
+        code = code * len(names) + digit[grid[i]]
+    distinct, of = np.unique(code, return_inverse=True)
+    tags: list[tuple[str, ...]] = []
+    values: list[int] = distinct.tolist()
+    for value in values:
+        weights: list[int] = [len(names) ** i for i in reversed(range(len(per_axis)))]
+        tags.append(tuple(names[value // weight % len(names)] for weight in weights))
+    return tags, of.reshape(-1)
+
+
+def _note(axes: MeshAxes, tags: tuple[str, ...]) -> str:
+    words = [
+        f"{tag}[{','.join(a.name for a, t in zip(axes, tags, strict=True) if t == tag)}]"
+        for tag in sorted(set(tags) - {""})
+    ]
+    return " ".join(words)
