@@ -5,17 +5,22 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
+from compile_requests import tiny_model_config, tiny_request
 from proof.handmade import Spread, certificate_of, handmade_plan, tiny_config
 from proof.mutations import UNIFORM, Mutant, mutants
 from proof.test_proof_handmade import SPREADS
 from proof.trial import Outcome, Trial
 
+from tscompile.freeze.certificate import certify
+from tscompile.ir.mesh import ParallelSizes
+from tscompile.passes.pipeline import compile_plan
 from tskernels.errors import TsError
 from tsruntime.artifact.proof.certificate import Certificate
 from tsruntime.artifact.proof.checker import check_ranks
-from tsruntime.artifact.schema import Plan
+from tsruntime.artifact.schema import Phase, Plan
 
 CI_SITES = 3
 """Sites of each kind that CI tries, on each spread."""
@@ -56,6 +61,28 @@ def falsely_accepted(plan: Plan, certificate: Certificate, tried: Iterable[Mutan
         for mutant in tried
         if accepted(mutant, certificate) and trial.outcome(mutant.plans) is not Outcome.SAME
     ]
+
+
+def compiled() -> tuple[Plan, Certificate]:
+    """An extend program of the compiler's own, which uses memory again and again."""
+    config = tiny_model_config("llama3", num_hidden_layers=2, mlp_bias=True, attention_bias=True)
+    request = tiny_request(config, ParallelSizes(6, 6, 2))
+    plan = compile_plan(request).plan
+    extend = next(p for p in plan.programs if p.logits == "last" and p.phase is Phase.EXTEND)
+    return replace(plan, programs=(extend,)), certify(request)
+
+
+def test_refuses_what_changes_a_compiled_plan() -> None:
+    plan, certificate = compiled()
+    tried = some_sites(mutants(plan), CI_SITES)
+    assert len(tried) > 80
+    assert falsely_accepted(plan, certificate, tried) == []
+
+
+@pytest.mark.nightly
+def test_refuses_what_changes_a_compiled_plan_everywhere() -> None:
+    plan, certificate = compiled()
+    assert falsely_accepted(plan, certificate, mutants(plan)) == []
 
 
 @pytest.mark.parametrize("name", ["attention 4, dense 2", "attention 2, dense 4 of 8"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from tsruntime.artifact.proof.tile import Local
+from tsruntime.artifact.proof.tile import Local, Piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,5 +52,5 @@ class Bodies:
 
 
 def _renumbered(value: Local, numbers: Sequence[int] | dict[int, int]) -> Local:
-    pieces = tuple(replace(piece, number=numbers[piece.number]) for piece in value.pieces)
-    return Local(value.dim, pieces)
+    pieces = [Piece(numbers[p.number], p.tile, p.held) for p in value.pieces]
+    return Local(value.dim, tuple(pieces))

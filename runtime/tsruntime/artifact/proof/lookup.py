@@ -43,12 +43,16 @@ class Recipe:
 
 
 class Lookup:
-    """The traced program as one op's semantics see it; records what they look up."""
+    """The traced program as one op's semantics see it; records what they look up.
+
+    Attributes are told apart by identity: they must outlive the look-ups.
+    """
 
     def __init__(self, traced: Traced, numbers: Sequence[int]) -> None:
         self._traced = traced
         self._met = list(numbers)
         self._finds: dict[object, _Find] = {}
+        self._whole: dict[object, tuple[int, ...]] = {}
 
     def __getitem__(self, number: int) -> Known:
         return self._traced[number]
@@ -57,6 +61,9 @@ class Lookup:
         self, op: str, attributes: Mapping[str, AttributeValue], *inputs: Piece | None
     ) -> Match:
         """The traced op of this kind and these inputs. Refusal where there is none."""
+        call = (op, id(attributes), *(p and p.number for p in inputs))
+        if call in self._whole:
+            return Match(self._whole[call], tuple(p.tile if p else () for p in inputs))
         found: Found = self._traced.find(op, attributes, *inputs)
         operands = tuple(None if p is None else self._place(p.number) for p in inputs)
         identity = (found.key, operands, found.windows)
@@ -64,6 +71,8 @@ class Lookup:
             kinds = tuple(self._traced.kinds[n] for n in found.match.outputs)
             self._finds[identity] = _Find(found.key, operands, found.windows, kinds)
             self._met += found.match.outputs
+        if not any(found.windows):
+            self._whole[call] = found.match.outputs
         return found.match
 
     def recipe(self, outputs: Sequence[Column]) -> Recipe:

@@ -85,7 +85,11 @@ class Player:
         outputs = self._remembered(key, numbers)
         if outputs is None:
             lookup = Lookup(self._traced, numbers)
-            results = [self._computed(team, op, p, inputs, lookup) for p in range(len(team.ranks))]
+            attributes = self._attributes(op, team.ranks)
+            results = [
+                self._computed(team, op, position, inputs, lookup, attributes[position])
+                for position in range(len(team.ranks))
+            ]
             outputs = tuple(map(self._bodies.column, zip(*results, strict=True)))
             self._recipes[key] = lookup.recipe(outputs)
         self._store(team, op, outputs)
@@ -98,9 +102,9 @@ class Player:
         position: int,
         inputs: Sequence[Column | None],
         lookup: Lookup,
+        attributes: Mapping[str, AttributeValue],
     ) -> tuple[Local, ...]:
         rank = team.ranks[position]
-        attributes = resolved(op, self._mesh, rank)
         here = [None if column is None else column.at(position) for column in inputs]
         try:
             if op.op not in SEMANTICS:
@@ -108,6 +112,12 @@ class Player:
             return SEMANTICS[op.op](lookup, here, attributes)
         except Refusal as refusal:
             raise PlanUnproven(team.place(rank), str(refusal)) from None
+
+    def _attributes(self, op: Op, ranks: Sequence[int]) -> Sequence[Mapping[str, AttributeValue]]:
+        """Each rank's attributes; one object where they do not depend on the rank."""
+        if any(isinstance(value, RankIndex) for value in op.attributes.values()):
+            return [resolved(op, self._mesh, rank) for rank in ranks]
+        return [resolved(op, self._mesh, ranks[0])] * len(ranks)
 
     def _key(self, op: Op, inputs: Sequence[Column | None]) -> tuple[list[int], object]:
         """The traced values in the inputs, each once, and all that the outputs depend on."""
@@ -140,20 +150,20 @@ class Player:
         if op is None or op.op not in EXCHANGES:
             return False
         axes = self._axes(team, op)
-        needed = self._partition(axes)
+        needed, teams = self._partition(axes), [team]
         if len(self._teams) > 1:
             needed = tuple(members for members in needed if team.ranks[0] in members)
-        teams = {id(t): t for members in needed for t in (self._team[m] for m in members)}
-        if any(t.pending is None or _axes(t.pending) != axes for t in teams.values()):
+            teams = [self._team[member] for members in needed for member in members]
+        if any(t.pending is None or _axes(t.pending) != axes for t in teams):
             return False
-        for other in teams.values():
+        for other in teams:
             self._same_call(team, op, other)
         numbers, key = self._key(op, [_input(team, op.inputs[0])])
         outputs = self._remembered(key, numbers) if len(teams) == 1 else None
         if outputs is not None:
             self._store(team, op, outputs)
         else:
-            self._exchange(op, needed, list(teams.values()), key)
+            self._exchange(op, needed, teams, key)
         return True
 
     def _same_call(self, team: Team, op: Op, other: Team) -> None:

@@ -21,6 +21,8 @@ def whole(size: int) -> Runs:
 
 def length(runs: Runs) -> int:
     """How many indices there are."""
+    if len(runs) == 1:
+        return runs[0][1] - runs[0][0]
     return sum(stop - start for start, stop in runs)
 
 

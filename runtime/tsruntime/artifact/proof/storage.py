@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,18 @@ class _Bytes:
         return self.start < other.stop and other.start < self.stop
 
 
+@dataclass(slots=True)
+class _Block:
+    """Bytes that an op's result fills, with the names under which they are known: it, its views.
+
+    Whatever is written into them later makes all of these stale.
+    """
+
+    start: int
+    stop: int
+    names: list[str]
+
+
 def check_storage(program: Program) -> None:
     """Raise PlanUnproven where an op reads or keeps bytes that another one wrote meanwhile."""
     _Walk(program).run()
@@ -41,7 +54,8 @@ class _Walk:
         for value in program.values:
             if isinstance(value.storage, CacheStorage):
                 self._sharing.setdefault(value.storage, []).append(value.name)
-        self._arena: list[_Bytes] = []
+        self._blocks: list[_Block] = []
+        self._block_of: dict[str, _Block] = {}
         self._written_by: dict[str, str] = {}
 
     def run(self) -> None:
@@ -97,11 +111,20 @@ class _Walk:
         for source in inputs:
             if source is not None and written.meets(source):
                 raise PlanUnproven(where, f"it writes {written.name} over its input {source.name}")
-        for other in [b for b in self._arena if b.meets(written)]:
-            self._arena.remove(other)
-            self._intact.discard(other.name)
-            self._written_by[other.name] = written.name
-        self._arena.append(written)
+        first, last = self._met_by(written)
+        for block in self._blocks[first:last]:
+            for name in block.names:
+                self._intact.discard(name)
+                self._written_by[name] = written.name
+        block = _Block(written.start, written.stop, [written.name])
+        self._blocks[first:last] = [block]
+        self._block_of[written.name] = block
+
+    def _met_by(self, written: _Bytes) -> tuple[int, int]:
+        """The range of blocks that share bytes with it; blocks are apart and in order."""
+        first = bisect_right(self._blocks, written.start, key=lambda block: block.stop)
+        last = bisect_left(self._blocks, written.stop, key=lambda block: block.start)
+        return first, max(first, last)
 
     def _outputs_apart(self, op: Op, where: str) -> None:
         for name in op.outputs:
@@ -123,9 +146,9 @@ class _Walk:
                     f"view of {source.name} there is at {place[0]} with {place[1]}",
                 )
             self._intact.add(name)
-            own = _bytes(value)
-            if own is not None:
-                self._arena.append(own)
+            if (block := self._block_of.get(source.name)) is not None:
+                block.names.append(name)
+                self._block_of[name] = block
 
 
 def _bytes(value: Value) -> _Bytes | None:

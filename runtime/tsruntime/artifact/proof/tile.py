@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tsruntime.artifact.proof.errors import Refusal
 from tsruntime.artifact.proof.held import Held
@@ -70,7 +70,8 @@ def _others(piece: Piece, dim: int) -> tuple[Runs, ...]:
 
 def with_runs(piece: Piece, dim: int, runs: Runs) -> Piece:
     """The piece with other indices along `dim`."""
-    return replace(piece, tile=(*piece.tile[:dim], runs, *piece.tile[dim + 1 :]))
+    tile = (*piece.tile[:dim], runs, *piece.tile[dim + 1 :])
+    return Piece(piece.number, tile, piece.held)
 
 
 def cut(x: Local, dim: int, start: int, size: int) -> Local:
