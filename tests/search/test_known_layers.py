@@ -23,7 +23,13 @@ _SHORT = {
     StepKind.ALL_GATHER: "AG",
     StepKind.ALL_TO_ALL: "A2A",
 }
-_OPS = {"rms_norm": "norm", "attention": "attention", "silu_mul": "mlp", "experts": "experts"}
+_OPS = {
+    "rms_norm": "norm",
+    "add+rms_norm": "norm",
+    "attention": "attention",
+    "silu_mul": "mlp",
+    "experts": "experts",
+}
 
 
 def layer_text(program: Program, solution: Solution, layer: int) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -14,13 +13,11 @@ from tscompile.search.fusions import batches_at
 from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.holdings import Stock
 from tscompile.search.layout import View
+from tscompile.search.policies import Policy
 from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
 from tscompile.search.rules import RULES
 from tscompile.search.strategies import Batch, batch_of
-
-Admits: TypeAlias = Callable[[Operation, Batch], Indices]
-"""The columns of a batch that a policy lets the op that begins it take."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -90,10 +87,10 @@ class Compiler:
     """Turns programs into segments; what depends on views alone is shared between calls."""
 
     def __init__(
-        self, costs: CostModel, admits: Admits | None = None, *, fuse: bool = True
+        self, costs: CostModel, policy: Policy | None = None, *, fuse: bool = True
     ) -> None:
         self.costs = costs
-        self._admits = admits
+        self._policy = policy
         self._fuse = fuse
         self._stocks: dict[View, Stock] = {}
         self._batches: dict[object, Batch] = {}
@@ -109,12 +106,35 @@ class Compiler:
         sequence: list[Cut] = []
         for start, end in itertools.pairwise(bounds):
             names = _names(program, order, defined, readers, start, end)
-            key = _signature(program, readers, names, start, end)
+            key = self._signature(program, readers, names, start, end)
             if key not in known:
                 known[key] = len(segments)
                 segments.append(self._segment(program, readers, names, start, end))
             sequence.append(Cut(known[key], start, names))
         return Compiled(program, tuple(segments), tuple(sequence), self._stocks)
+
+    def _signature(
+        self,
+        program: Program,
+        readers: Mapping[str, Sequence[int]],
+        names: tuple[str, ...],
+        start: int,
+        end: int,
+    ) -> tuple[object, ...]:
+        """Equal for segments that are the same but for names."""
+        number = {name: i for i, name in enumerate(names)}
+        operations = program.operations[start:end]
+        wiring = tuple(
+            (
+                _alike(program, op),
+                tuple(number[v] for v in op.inputs),
+                tuple(number[v] for v in op.outputs),
+            )
+            for op in operations
+        )
+        leaving = tuple(min(2, sum(r >= end for r in readers[name])) for name in names)
+        limits = tuple(self._policy.signature(op) for op in operations) if self._policy else ()
+        return (wiring, leaving, limits, tuple(program.values[name] for name in names))
 
     def _segment(
         self,
@@ -166,14 +186,14 @@ class Compiler:
                 found += batches_at(
                     self.costs, operations, position, program.values, single, dead_after
                 )
-            admitted = [self._admitted(operations[position], b) for b in found]
+            admitted = [self._admitted(program, b) for b in found]
             stages.append([b for b in admitted if len(b)])
         return stages
 
-    def _admitted(self, operation: Operation, batch: Batch) -> Batch:
-        if self._admits is None:
+    def _admitted(self, program: Program, batch: Batch) -> Batch:
+        if self._policy is None:
             return batch
-        return batch.only(self._admits(operation, batch))
+        return batch.only(self._policy.columns(self.costs.axes, program, batch))
 
     def _batch(self, program: Program, operation: Operation) -> Batch:
         """The op's own strategies, worked out once for all that are alike."""
@@ -224,28 +244,6 @@ def _alike(program: Program, operation: Operation) -> tuple[object, ...]:
     views = tuple(program.values[v] for v in (*operation.inputs, *operation.outputs))
     bound = tuple((b.view, b.placements) for b in operation.bound)
     return (operation.kind, views, bound, operation.attributes)
-
-
-def _signature(
-    program: Program,
-    readers: Mapping[str, Sequence[int]],
-    names: tuple[str, ...],
-    start: int,
-    end: int,
-) -> tuple[object, ...]:
-    """Equal for segments that are the same but for names."""
-    number = {name: i for i, name in enumerate(names)}
-    operations = program.operations[start:end]
-    wiring = tuple(
-        (
-            _alike(program, op),
-            tuple(number[v] for v in op.inputs),
-            tuple(number[v] for v in op.outputs),
-        )
-        for op in operations
-    )
-    leaving = tuple(min(2, sum(r >= end for r in readers[name])) for name in names)
-    return (wiring, leaving, tuple(program.values[name] for name in names))
 
 
 def _needs(
