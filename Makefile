@@ -39,6 +39,11 @@ nightly: $(VENV)/.test
 clean:
 	rm -rf $(VENV) build artifacts/*/
 
+# The requirements of an extra alone: installing the package again would build the C++ again.
+install_extra = $(BIN)/python -c 'import tomllib; \
+	extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+	print("\n".join(extras["$(1)"]))' > $(VENV)/$(1).txt && $(PIP) -r $(VENV)/$(1).txt
+
 # The environments, each adding to the one before. torch comes first and alone: see constraints.txt.
 $(VENV)/.package: pyproject.toml constraints.txt $(NATIVE)
 	@command -v c++ >/dev/null || { echo "a C++20 compiler is needed: install g++ 12 or clang 16" >&2; exit 1; }
@@ -54,9 +59,9 @@ $(VENV)/.model: $(VENV)/.package
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.model
-	@$(PIP) --no-build-isolation -e '.[test]'
+	@$(call install_extra,test)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test
-	@$(PIP) --no-build-isolation -e '.[dev]'
+	@$(call install_extra,dev)
 	@touch $@
