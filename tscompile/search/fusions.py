@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -181,28 +182,48 @@ def reduced(
 
     `summand` says which input of `first` is due to be reduced.
     """
-    view = values[first.outputs[0]]
-    places, reducing = _places(costs, reduction, view)
-    wires, able = _wires(costs, reduction, view, places[0], reducing)
-    due, residual, total, normed = (row[able] for row in places)
-    touched = (due, residual, total, normed) if len(first.inputs) == 2 else (due, total, normed)
-    moved = np.zeros(len(due), np.int64)
-    for row in touched:
-        moved += _tile_bytes(costs, view, row)
-    requires = [residual] * len(first.inputs)
-    requires[summand] = due
+    core = _core(costs, reduction, values[first.outputs[0]])
+    moved = core.due + core.stream
+    requires = [core.places[1]] * len(first.inputs)
+    requires[summand] = core.places[0]
+    if len(first.inputs) == 2:
+        moved = moved + core.residual
     return Batch(
         f"{reduction.name}+{first.kind}+{norm.kind}",
         2,
         first.inputs,
         (*first.outputs, *norm.outputs),
-        np.array(requires, np.int64).reshape(len(requires), len(due)),
-        np.array([total, normed], np.int64),
+        np.array(requires, np.int64),
+        np.array(core.places[2:], np.int64),
         moved,
         np.zeros_like(moved),
         1,
-        wires,
+        core.wires,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """A reduction over values of one view, a column a way to lay it out.
+
+    Placement numbers of summand, residual, sum and normed; bytes of the tiles of the summand, of
+    the residual, and of what is written; what goes over the wire.
+    """
+
+    places: tuple[Indices, ...]
+    due: Indices
+    residual: Indices
+    stream: Indices
+    wires: Prices
+
+
+@lru_cache(maxsize=64)
+def _core(costs: CostModel, reduction: Reduction, view: View) -> _Core:
+    places, reducing = _places(costs, reduction, view)
+    wires, able = _wires(costs, reduction, view, places[0], reducing)
+    kept = tuple(row[able] for row in places)
+    due, residual, total, normed = (_tile_bytes(costs, view, row) for row in kept)
+    return _Core(kept, due, residual, total + normed, wires)
 
 
 def _places(

@@ -87,7 +87,10 @@ def solve(compiled: Compiled) -> Solution:
     actions = _in_order(compiled, taken, produced)
     ways = [(p.segment, p.entry, p.exit) for p in best.passages]
     repeats = tuple(Repeat(*r) for r in runs(ways))
-    return Solution(best.price, tuple(actions), produced, repeats)
+    solution = Solution(best.price, tuple(actions), produced, repeats)
+    if solution.total() != best.price:
+        raise OverflowError(f"{best.price} is not what the actions cost: {solution.total()}")
+    return solution
 
 
 def _taken(compiled: Compiled, best: Best) -> list[Run]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tscompile.search.costs import Price
+from tscompile.search.costs import FREE, Price
 from tscompile.search.dp import Frontier, Origin, explore
 from tscompile.search.expansion import State
 from tscompile.search.graph import decode
@@ -58,18 +58,18 @@ def best_run(compiled: Compiled) -> Best:
     """The cheapest way through all segments."""
     matrices = [_Matrix(segment) for segment in compiled.segments]
     vectors: list[Vector] = [((_start(compiled), 0j),)]
-    base = 0j
+    price = FREE
     for cut in compiled.sequence:
         vector, beyond = _relative(matrices[cut.segment].frontiers(vectors[-1])[-1])
         vectors.append(vector)
-        base += beyond
+        price += decode(beyond)
     exit_ = vectors[-1][0][0]
     passages: list[Passage] = []
     for cut, vector in zip(reversed(compiled.sequence), reversed(vectors[:-1]), strict=True):
         entry, origins = _way_back(matrices[cut.segment].frontiers(vector), exit_)
         passages.append(Passage(cut.segment, entry, exit_, origins))
         exit_ = entry
-    return Best(decode(base), tuple(reversed(passages)))
+    return Best(price, tuple(reversed(passages)))
 
 
 def _start(compiled: Compiled) -> State:
