@@ -62,7 +62,7 @@ def oracle(
     scores = cast("torch.FloatTensor", torch.tensor(logits, dtype=torch.float64)[None])
     tokens = cast("torch.LongTensor", torch.tensor([seen]))
     for processor in processors:
-        scores = cast(torch.FloatTensor, processor(tokens, scores))
+        scores = cast("torch.FloatTensor", processor(tokens, scores))
     return scores[0].softmax(-1).numpy()
 
 
