@@ -1,20 +1,23 @@
 """CPU time of a scheduler step, the Python calls included, and the memory that its books take.
 
-Prints one JSON object a line: what was measured, the number, its unit and the goal.
+CPU time, since a scheduler shares its cores; medians of many steps.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 
+from benchmarks.bench_scheduler_peers import tokenspeed_decoding
 from tsschedulers import CacheGroupConfig, Config, Plan, Scheduler
 
 PAGE_SIZE = 16
@@ -184,6 +187,9 @@ def measurements() -> Iterator[Measurement]:
     for requests, goal in ((64, 15.0), (1024, 100.0), (4096, 400.0)):
         base = decoding(requests, 1024, cached=False)
         yield Measurement(f"{requests} decoding, 1k", base, "us", goal)
+        peer = tokenspeed_decoding(requests, 1024) if requests <= 1024 else None
+        if peer is not None:
+            yield Measurement(f"{requests} decoding, 1k, tokenspeed", peer, "us", 0)
         full = decoding(requests, 1024, cached=True)
         yield Measurement(f"{requests} decoding, 1k, cached pool", full / base, "x", 1.5)
         if requests < 4096:
@@ -193,9 +199,12 @@ def measurements() -> Iterator[Measurement]:
 
 
 def main() -> None:
-    """Print all measurements."""
-    for measurement in measurements():
-        print(json.dumps(asdict(measurement)), flush=True)
+    """Print all measurements beside their goals."""
+    table = Table("scheduler", "measured", "goal", title="CPU of the scheduler")
+    for one in track(measurements(), description="measuring", transient=True):
+        goal = f"{one.goal:g} {one.unit}" if one.goal else ""
+        table.add_row(one.what, f"{one.value:.4g} {one.unit}", goal)
+    Console().print(table)
 
 
 if __name__ == "__main__":

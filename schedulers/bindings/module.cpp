@@ -175,6 +175,7 @@ void bind_scheduler(nb::module_& m) {
 
 NB_MODULE(_core, m) {
     m.doc() = "The scheduler.";
+    nb::set_leak_warnings(false); // objects that outlive the interpreter are nobody's concern
     m.attr("__version__") = TSSCHEDULER_VERSION;
     bind_values(m);
     bind_config(m);

@@ -60,7 +60,7 @@ void Cache::find_on_device(const Request& request, std::int32_t most, Hit& hit) 
 }
 
 // The longest usable prefix of a path: groups without a window need every page, the others those of
-// the last window. One pass; `whole` and `runs` count pages held without a gap.
+// the last window. `runs` counts the pages that a group holds without a gap.
 std::int32_t Cache::longest(const Tree& tree, const std::vector<NodeId>& path,
                             std::int32_t begin) const {
     std::array<std::int32_t, kMaxGroups> runs{};
