@@ -39,12 +39,18 @@ class Session:
         self._free = [int(page) for page in self._random.permutation(pages)]
         self.sequences = [Growing() for _ in range(self._plan.limits.max_batch)]
 
-    def room(self, slot: int) -> int:
-        """Tokens that may still be appended to a sequence, if no other one grows."""
+    @property
+    def free_pages(self) -> int:
+        """Pages that no sequence holds."""
+        return len(self._free)
+
+    def fitting(self, slot: int, wanted: int, pages: int) -> tuple[int, int]:
+        """Of `wanted` tokens how many a sequence takes with `pages` more pages; pages it needs."""
         sequence, page_size = self.sequences[slot], self._plan.kv_cache.page_size
-        held = len(sequence.pages) * page_size - sequence.length
-        longest = self._plan.limits.max_model_len - sequence.length
-        return min(held + len(self._free) * page_size, longest)
+        held = len(sequence.pages) * page_size
+        longest = min(self._plan.limits.max_model_len, held + pages * page_size)
+        count = max(min(wanted, longest - sequence.length), 0)
+        return count, max(-(-(sequence.length + count - held) // page_size), 0)
 
     def batch(self, program: int, step: int, counts: Sequence[tuple[int, int]]) -> ForwardBatch:
         """Append to each (slot, tokens) that many random tokens, as one step of `program`."""

@@ -95,20 +95,22 @@ class Simulation:
 
     def _counts(self, program: Program, session: Session, *, least: int) -> list[tuple[int, int]]:
         """(slot, tokens) of `least` or more sequences; all are started anew where none has room."""
-        random, most = self._random, min(program.sequences, len(session.sequences))
-        if all(session.room(slot) < program.tokens for slot in range(len(session.sequences))):
+        random, slots = self._random, len(session.sequences)
+        order = [int(slot) for slot in random.permutation(slots)]
+        if not any(session.fitting(slot, 1, session.free_pages)[0] for slot in order):
             session.reset()
-        chosen = random.permutation(len(session.sequences))[: random.integers(least, most + 1)]
+        most = min(program.sequences, program.tokens, slots)
+        asked = int(random.integers(least, most + 1))
         counts: list[tuple[int, int]] = []
-        left = program.tokens
-        for slot in (int(s) for s in chosen):
-            room = min(session.room(slot) // len(chosen), left)
-            wanted = 1 if program.phase is Phase.DECODE else int(random.integers(1, left + 1))
-            if (count := min(wanted, room)) > 0:
-                counts.append((slot, count))
-                left -= count
-            if not left:
+        left, pages = program.tokens, session.free_pages
+        for slot in order:
+            if len(counts) == asked or not left:
                 break
+            wanted = 1 if program.phase is Phase.DECODE else int(random.integers(1, left + 1))
+            count, taken = session.fitting(slot, wanted, pages)
+            if count:
+                counts.append((slot, count))
+                left, pages = left - count, pages - taken
         return counts
 
 

@@ -141,10 +141,10 @@ class Traced:
 
     def _unknown(self, op: str, numbers: tuple[int | None, ...], key: AttributesKey) -> str:
         called = self._called(op, numbers)
-        near = [entry for entry in _entries(self._ops, op) if _shared(entry[1], numbers)]
+        near = [entry for entry in _entries(self._ops, op) if self._shared(entry[1], numbers)]
         if not near:
             return f"the traced program holds no {called}"
-        others_key, others = max(near, key=lambda entry: _shared(entry[1], numbers))
+        others_key, others = max(near, key=lambda entry: self._shared(entry[1], numbers))
         if others == numbers:
             given, wanted = (", ".join(f"{k}={v}" for k, v in x) for x in (key, others_key))
             return f"it computes {called} with {given}, the traced program with {wanted}"
@@ -153,6 +153,11 @@ class Traced:
     def _called(self, op: str, numbers: Iterable[int | None]) -> str:
         names = ("none" if n is None else self.known[n].name for n in numbers)
         return f"{op}({', '.join(names)})"
+
+    def _shared(self, a: Sequence[int | None], b: Sequence[int | None]) -> int:
+        """How much two lists of operands have in common; weights tell more than activations."""
+        same = (x for x, y in zip(a, b, strict=True) if x == y and x is not None)
+        return sum(1 if self.known[x].spread else 2 for x in same)
 
     def _source(self, name: str, type_: TensorType, spread: bool) -> None:
         if name in self.references:
@@ -285,10 +290,6 @@ def _entries(
     for (name, key), numbers in cast("Iterable[Any]", table):
         if name == op:
             yield key, numbers
-
-
-def _shared(a: Sequence[int | None], b: Sequence[int | None]) -> int:
-    return sum(x == y and x is not None for x, y in zip(a, b, strict=True))
 
 
 def _rebased(piece: Piece | None, window: Window | None) -> tuple[Runs, ...] | None:

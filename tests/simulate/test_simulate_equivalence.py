@@ -1,0 +1,163 @@
+"""Whatever hypothesis draws: the checker accepts the plan, and every value is the unsharded one.
+
+Models, sizes of the groups, buckets, batches (uneven and idle replicas, decodes after prefills).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from checkpoints import FAMILIES
+from compile_requests import tiny_model_config, tiny_request
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from proof.handmade import Sizes, Spread, certificate_of, handmade_plan, tiny_config
+
+from tscompile.freeze.certificate import certify
+from tscompile.ir.errors import MeshError, ShardSizeError, UnsupportedLayoutError
+from tscompile.ir.mesh import ParallelSizes
+from tscompile.ir.request import Buckets, CompileRequest, LimitsRequest
+from tscompile.passes.pipeline import compile_plan
+from tscompile.simulate.simulate import simulate
+from tsruntime.artifact.proof.certificate import Certificate
+from tsruntime.artifact.proof.checker import check_proof
+from tsruntime.artifact.schema import Plan
+
+WORLD = 16
+
+
+@st.composite
+def spreads(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Spread:
+    """One to three axes of 2 to 4 ranks; each group takes any of them, in order."""
+    sizes = draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))
+    assume(math.prod(sizes) <= WORLD)
+    axes = dict(zip("abc", sizes, strict=False))
+    subset = st.lists(st.sampled_from(sorted(axes)), unique=True).map(lambda x: tuple(sorted(x)))
+    return Spread(axes, draw(subset), draw(subset), cut_rows=draw(st.booleans()))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, how it is spread, and the tokens and sequences of its two programs."""
+
+    spread: Spread
+    changes: dict[str, int]
+    rows: int
+    tokens: int
+    sequences: int
+    seed: int
+
+    def run(self) -> None:
+        config = tiny_config(**self.changes)
+        certificate = certificate_of(config)
+        sizes: list[Sizes] = [
+            ("decode", self.rows, self.rows),
+            ("extend", self.tokens, self.sequences),
+        ]
+        agrees(handmade_plan(certificate, config, self.spread, sizes), certificate, self.seed)
+
+
+@st.composite
+def handmade(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Case:
+    spread: Spread = draw(spreads())
+    attn, dense = (spread.mesh.size(axes) for axes in (spread.attn, spread.dense))
+    kv_heads = attn * draw(st.integers(1, 2))
+    changes = {
+        "vocab_size": draw(st.integers(20, 40)),
+        "hidden_size": draw(st.sampled_from((8, 12, 20))),
+        "intermediate_size": dense * draw(st.integers(2, 4)),
+        "num_attention_heads": kv_heads * draw(st.integers(1, 3)),
+        "num_key_value_heads": kv_heads,
+        "head_dim": draw(st.sampled_from((2, 4, 6))),
+        "num_hidden_layers": draw(st.integers(1, 2)),
+    }
+    tokens = attn * draw(st.integers(2, 4))
+    return Case(
+        spread=spread,
+        changes=changes,
+        rows=attn * draw(st.integers(1, 3)),
+        tokens=tokens,
+        sequences=draw(st.integers(1, min(tokens, 4))),
+        seed=draw(st.integers(0, 1000)),
+    )
+
+
+@st.composite
+def requests(draw: Callable[[st.SearchStrategy[Any]], Any]) -> CompileRequest:
+    """Requests within the sizes that nest; which of them compile is for the compiler to say."""
+    attn, dense, moe_tp, moe_ep, world = (draw(st.sampled_from((1, 2, 3, 4, 6))) for _ in range(5))
+    heads = 12 * draw(st.integers(1, 2))
+    config = tiny_model_config(
+        draw(st.sampled_from(FAMILIES)),
+        vocab_size=draw(st.integers(40, 60)),
+        hidden_size=24,
+        intermediate_size=12 * draw(st.integers(1, 3)),
+        num_attention_heads=heads,
+        num_key_value_heads=12,
+        head_dim=draw(st.sampled_from((2, 4))),
+        num_hidden_layers=draw(st.integers(1, 3)),
+        attention_bias=draw(st.booleans()),
+        mlp_bias=draw(st.booleans()),
+    )
+    batch, tokens = draw(st.integers(1, 4)), draw(st.integers(4, 16))
+    return tiny_request(
+        config,
+        ParallelSizes(world, attn, dense, moe_tp, moe_ep),
+        buckets=Buckets((batch,), ((tokens, batch),)),
+        limits=LimitsRequest(max_model_len=40, max_batch=batch, token_budget=tokens),
+    )
+
+
+def agrees(plan: Plan, certificate: Certificate, seed: int) -> None:
+    check_proof(plan, certificate)
+    simulate(plan, certificate, seed=seed, rounds=2)
+
+
+def compiled(request: CompileRequest, seed: int) -> None:
+    try:
+        plan = compile_plan(request).plan
+    except (MeshError, ShardSizeError, UnsupportedLayoutError):
+        assume(False)
+        return
+    agrees(plan, certify(request), seed)
+
+
+def cases(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
+
+
+@cases(25)
+@given(handmade())
+def test_handmade(case: Case) -> None:
+    case.run()
+
+
+@cases(10)
+@given(requests(), st.integers(0, 1000))
+def test_compiled(request: CompileRequest, seed: int) -> None:
+    compiled(request, seed)
+
+
+@pytest.mark.nightly
+@cases(1000)
+@given(handmade())
+def test_handmade_at_length(case: Case) -> None:
+    case.run()
+
+
+@pytest.mark.nightly
+@cases(1000)
+@given(requests(), st.integers(0, 1000))
+def test_compiled_at_length(request: CompileRequest, seed: int) -> None:
+    compiled(request, seed)
