@@ -315,7 +315,7 @@ class BruteForce:
             case "embedding":
                 return [(x, y, "") for x, y in _TABLE[bound[0]]]
             case "add":
-                return [((p, p), p, "") for p in "RP01"]
+                return [((p, p), p, "late" if p == "P" else "") for p in "RP01"]
             case "identity":
                 return [((p,), p, "") for p in "RP01"]
             case "rms_norm":
@@ -349,6 +349,8 @@ class BruteForce:
         x = op.inputs[0] if op.inputs else ""
         y = op.outputs[0] if op.outputs else ""
         match op.kind:
+            case "add":
+                extra = (self.machine.launch + 1, 0, 0) if tags else NOTHING
             case "linear":
                 rows = self._extent(views[x], at[x], 0)
                 inner = self._extent(views[x], at[x], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from tscompile.ir.placement import Placements
@@ -22,7 +22,8 @@ class Bound:
 class Operation:
     """One op: `inputs` and `outputs` are values; what is free to lie anywhere is left out.
 
-    `attributes` are whole numbers that its rule reads (`top_k`, `context`).
+    `attributes` are whole numbers that its rule reads (`top_k`, `context`); `detail` is whatever
+    else its strategies depend on, so that ops are told apart by it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Operation:
     outputs: tuple[str, ...]
     bound: tuple[Bound, ...] = ()
     attributes: tuple[tuple[str, int], ...] = ()
+    detail: Hashable = None
 
     def attribute(self, name: str) -> int:
         """An attribute's value; KeyError where there is none."""

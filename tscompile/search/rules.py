@@ -7,12 +7,15 @@ from math import prod
 from types import MappingProxyType
 
 from tscompile.ir.placement import PARTIAL, REPLICATE, Shard
-from tscompile.search.costs import FREE, Collective, Price
+from tscompile.search.costs import FREE, Collective, CostModel, Price
 from tscompile.search.program import Operation
 from tscompile.search.strategies import AxisStrategy, Rule, Setting, Work
 
 R, P = REPLICATE, PARTIAL
 S0, S1, S2 = Shard(0), Shard(1), Shard(2)
+
+DEFERRED = "deferred"
+"""How partial sums are added before they are reduced."""
 
 _SQUARES = "all_reduce"
 """How a norm over a sharded dim gets its sum of squares."""
@@ -37,7 +40,18 @@ def _elementwise(operation: Operation, axis: str) -> tuple[AxisStrategy, ...]:
 
 def _add(operation: Operation, axis: str) -> tuple[AxisStrategy, ...]:
     """Sums of partial sums are partial; a Replicate beside a Partial must be masked first."""
-    return (*_elementwise(operation, axis), AxisStrategy((P, P), (P,)))
+    return (*_elementwise(operation, axis), AxisStrategy((P, P), (P,), tag=DEFERRED))
+
+
+def _add_work(setting: Setting) -> Work:
+    """A sum that waits is rounded once more on each rank, so waiting has to save something."""
+    late = setting.tagged(DEFERRED)
+    return Work(setting.total(), extra=deferral(setting.costs) if late else FREE)
+
+
+def deferral(costs: CostModel) -> Price:
+    """What adding partial sums before they are reduced must save: the time of a launch."""
+    return Price(costs.topology.launch + 1)
 
 
 def _identity(operation: Operation, axis: str) -> tuple[AxisStrategy, ...]:
@@ -175,7 +189,7 @@ _ALL = (
         ),
         _norm_work,
     ),
-    Rule("add", _add, _streams),
+    Rule("add", _add, _add_work),
     Rule("identity", _identity, lambda setting: Work(0, launches=0)),
     Rule("silu_mul", _elementwise, _streams),
     Rule("attention", _attention, _attention_work),
@@ -204,3 +218,8 @@ _ALL = (
 )
 
 RULES: Mapping[str, Rule] = MappingProxyType({rule.kind: rule for rule in _ALL})
+
+
+def rule_of(operation: Operation) -> Rule:
+    """The rule of an op's kind."""
+    return RULES[operation.kind]

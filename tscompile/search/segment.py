@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +16,8 @@ from tscompile.search.layout import View
 from tscompile.search.policies import Policy
 from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
-from tscompile.search.rules import RULES
-from tscompile.search.strategies import Batch, batch_of
+from tscompile.search.rules import rule_of
+from tscompile.search.strategies import Batch, Rule, batch_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,11 +87,17 @@ class Compiler:
     """Turns programs into segments; what depends on views alone is shared between calls."""
 
     def __init__(
-        self, costs: CostModel, policy: Policy | None = None, *, fuse: bool = True
+        self,
+        costs: CostModel,
+        policy: Policy | None = None,
+        *,
+        fuse: bool = True,
+        rules: Callable[[Operation], Rule] = rule_of,
     ) -> None:
         self.costs = costs
         self._policy = policy
         self._fuse = fuse
+        self._rules = rules
         self._stocks: dict[View, Stock] = {}
         self._batches: dict[object, Batch] = {}
 
@@ -199,7 +205,7 @@ class Compiler:
         """The op's own strategies, worked out once for all that are alike."""
         key = _alike(program, operation)
         if key not in self._batches:
-            rule = RULES[operation.kind]
+            rule = self._rules(operation)
             self._batches[key] = batch_of(self.costs, rule, operation, program.values)
         return replace(self._batches[key], inputs=operation.inputs, outputs=operation.outputs)
 
@@ -243,7 +249,7 @@ def _alike(program: Program, operation: Operation) -> tuple[object, ...]:
     """What an op's options depend on."""
     views = tuple(program.values[v] for v in (*operation.inputs, *operation.outputs))
     bound = tuple((b.view, b.placements) for b in operation.bound)
-    return (operation.kind, views, bound, operation.attributes)
+    return (operation.kind, views, bound, operation.attributes, operation.detail)
 
 
 def _needs(
