@@ -19,7 +19,7 @@ from proof.handmade import Sizes, Spread, certificate_of, handmade_plan, tiny_co
 
 from tscompile.freeze.certificate import certify
 from tscompile.ir.errors import MeshError, ShardSizeError, UnsupportedLayoutError
-from tscompile.ir.mesh import ParallelSizes
+from tscompile.ir.mesh import ParallelSizes, divisors
 from tscompile.ir.request import Buckets, CompileRequest, LimitsRequest
 from tscompile.passes.pipeline import compile_plan
 from tscompile.simulate.simulate import simulate
@@ -89,7 +89,9 @@ def handmade(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Case:
 @st.composite
 def requests(draw: Callable[[st.SearchStrategy[Any]], Any]) -> CompileRequest:
     """Requests within the sizes that nest; which of them compile is for the compiler to say."""
-    attn, dense, moe_tp, moe_ep, world = (draw(st.sampled_from((1, 2, 3, 4, 6))) for _ in range(5))
+    world = draw(st.sampled_from((1, 2, 3, 4, 6)))
+    attn = draw(st.sampled_from((world, world, world, *divisors(world))))
+    dense = draw(st.sampled_from([n for n in divisors(world) if n % attn == 0 or attn % n == 0]))
     heads = 12 * draw(st.integers(1, 2))
     config = tiny_model_config(
         draw(st.sampled_from(FAMILIES)),
@@ -106,7 +108,7 @@ def requests(draw: Callable[[st.SearchStrategy[Any]], Any]) -> CompileRequest:
     batch, tokens = draw(st.integers(1, 4)), draw(st.integers(4, 16))
     return tiny_request(
         config,
-        ParallelSizes(world, attn, dense, moe_tp, moe_ep),
+        ParallelSizes(world, attn, dense),
         buckets=Buckets((batch,), ((tokens, batch),)),
         limits=LimitsRequest(max_model_len=40, max_batch=batch, token_budget=tokens),
     )
