@@ -18,6 +18,7 @@ std::unique_ptr<Tree> make_tree(const std::vector<std::unique_ptr<Pool>>& pools,
 
 Cache::Cache(const Config& config, const Clock& clock) : config_(config), clock_(clock) {
     for (const CacheGroupConfig& group : config.groups) {
+        windowed_ = windowed_ || group.window;
         pools_.push_back(std::make_unique<Pool>(group.pages, clock));
         if (config.host_pages > 0)
             host_pools_.push_back(std::make_unique<Pool>(config.host_pages + 1, host_clock_));
@@ -156,7 +157,7 @@ void Cache::settle(Residence& home, const Request& request) {
         }
         home.anchor = Anchor(*tree_, node);
     }
-    for (std::int32_t g = 0; g < groups(); ++g)
+    for (std::int32_t g = 0; windowed_ && g < groups(); ++g)
         home.tables[g].slide_to(config_.first_page(g, home.committed));
 }
 

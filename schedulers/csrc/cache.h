@@ -54,6 +54,12 @@ class Cache {
     void grow(Table& table, std::int32_t group, std::int32_t end);
     [[nodiscard]] std::int32_t missing(const Table& table, std::int32_t end) const;
 
+    [[nodiscard]] bool covers(const Tables& tables, std::int32_t end) const {
+        for (std::int32_t g = 0; g < tables.count(); ++g)
+            if (end > tables[g].size() * config_.page_size) return false;
+        return true;
+    }
+
     // Publishes what was committed and gives up what left the window.
     void settle(Residence& home, const Request& request);
 
@@ -89,7 +95,8 @@ class Cache {
 
     const Config& config_;
     const Clock& clock_;
-    Clock host_clock_{}; // no step names a page of the host
+    bool windowed_ = false; // some group has a window
+    Clock host_clock_{};    // no step names a page of the host
     std::vector<std::unique_ptr<Pool>> pools_;
     std::vector<std::unique_ptr<Pool>> host_pools_;
     std::unique_ptr<Tree> tree_;      // null without a prefix cache

@@ -94,6 +94,7 @@ void Scheduler::plan_chunks(Draft& draft) {
 Scheduler::Room Scheduler::make_room(Draft& draft, Request& request, std::int32_t end) {
     while (true) {
         Tables& tables = request.home()->tables;
+        if (cache_.covers(tables, end)) return Room::taken;
         bool now = true;
         bool soon = true;
         for (std::int32_t g = 0; g < cache_.groups(); ++g) {

@@ -3,7 +3,7 @@
 
 #include "dispatch.h"
 
-#include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -68,12 +68,12 @@ class Requests {
         std::uint32_t index = 0;
         if (free_.empty()) {
             index = static_cast<std::uint32_t>(places_.size());
-            places_.emplace_back();
+            places_.push_back(std::make_unique<Request>());
         } else {
             index = free_.back();
             free_.pop_back();
         }
-        Request& request = places_[index];
+        Request& request = *places_[index];
         request.handle = {index, request.handle.generation + 1};
         request.live = true;
         ++live_;
@@ -83,12 +83,12 @@ class Requests {
     // Null if the handle is stale.
     [[nodiscard]] Request* find(Handle handle) {
         if (handle.index >= places_.size()) return nullptr;
-        Request& request = places_[handle.index];
+        Request& request = *places_[handle.index];
         return request.live && request.handle == handle ? &request : nullptr;
     }
 
     // Requires that there was such a place.
-    void prefetch(Handle handle) const { places_[handle.index].prefetch(); }
+    void prefetch(Handle handle) const { places_[handle.index]->prefetch(); }
 
     void remove(Request& request) {
         const Handle handle = request.handle;
@@ -101,12 +101,12 @@ class Requests {
     [[nodiscard]] std::int32_t live() const { return live_; }
 
     template <class Visit> void for_each(Visit&& visit) {
-        for (Request& request : places_)
-            if (request.live) visit(request);
+        for (const auto& request : places_)
+            if (request->live) visit(*request);
     }
 
   private:
-    std::deque<Request> places_;
+    std::vector<std::unique_ptr<Request>> places_;
     std::vector<std::uint32_t> free_;
     std::int32_t live_ = 0;
 };
