@@ -28,11 +28,13 @@ def test_the_ranks_serve_without_the_compiler(
 ) -> None:
     """Every rank writes the modules it has loaded when it ends; real generation comes first."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import atexit, os, pathlib, sys\n"
-        "def report():\n"
+        "import os, pathlib, sys\n"
+        "end = os._exit\n"
+        "def report(code):\n"
         f"    path = pathlib.Path({str(tmp_path)!r}, f'{{os.getpid()}}.modules')\n"
         "    path.write_text('\\n'.join(sys.modules))\n"
-        "atexit.register(report)\n"
+        "    end(code)\n"
+        "os._exit = report\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     workers = start(artifact)
