@@ -193,16 +193,16 @@ class Traced:
         self, op: TracedOp, key: object, references: tuple[Reference | None, ...]
     ) -> tuple[TensorType, ...]:
         schema = OPS[op.op].schema
-        if schema.kind is OpKind.COLLECTIVE or op.op == "mask":
+        if schema.kind is OpKind.COLLECTIVE or op.op == "mask" or op.attributes.get("vocab_start"):
             raise CertificateInvalid(op.module, f"{op.op} is no op of an unsharded program")
-        inputs = tuple(self._type(reference) for reference in references)
-        if (key, inputs) not in self._types:
+        seen = (key, *(r and (self.kinds[r.number], r.window) for r in references))
+        if seen not in self._types:
             try:
                 attributes = resolve_attributes(schema, op.attributes)
-                self._types[key, inputs] = schema.infer(inputs, attributes)
+                self._types[seen] = schema.infer([self._type(r) for r in references], attributes)
             except (TypeError, TsError) as error:
                 raise CertificateInvalid(op.module, f"{op.op} does not type: {error}") from None
-        return self._types[key, inputs]
+        return self._types[seen]
 
     def _note_write(self, cache: Reference | None, written: Reference) -> None:
         name = self._heads.pop(-1 if cache is None else cache.number, None)
