@@ -34,6 +34,7 @@ class Decoder:
     valid_rows_only: int = 0
     packed: bool = True
     cut_all: bool = False
+    shared: bool = False
     whole: bool = True
 
 
@@ -194,7 +195,12 @@ class _Builder:
         x = self.add(x, mixed, f"{i}.add")
         normed = self.norm(x, f"{i}.post_norm", self.hidden_view())
         dense = not self.d.experts or i < self.d.dense_layers
-        return x, self.dense(normed, f"{i}.mlp") if dense else self.moe(normed, f"{i}.moe")
+        if dense:
+            return x, self.dense(normed, f"{i}.mlp")
+        y = self.moe(normed, f"{i}.moe")
+        if self.d.shared:
+            y = self.add(y, self.dense(normed, f"{i}.shared"), f"{i}.both")
+        return x, y
 
     def head(self, x: str) -> None:
         d, group = self.d, self.mesh.groups["ATTN_TP"]
