@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tscompile.cli.progress import progress_bar
+from tscompile.cli.progress import activity, progress_bar
 from tscompile.deployment import compile_recipe
 from tscompile.freeze.freeze import freeze
 from tscompile.freeze.weights import stored_weights
@@ -27,7 +27,8 @@ def build(
 ) -> None:
     """Build the deployment that RECIPE describes."""
     loaded = load(recipe, overrides)
-    deployment = compile_recipe(loaded, dump_plans)
+    with activity("compiling and checking the checkpoint"):
+        deployment = compile_recipe(loaded, dump_plans)
     destination = out or Path("artifacts") / loaded.name
     stored = stored_weights(deployment.result.plan)
     with progress_bar("writing weights", len(stored)) as progress:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from tsruntime.artifact.load import load_plan, verify
+from tscompile.cli.progress import activity
+from tsruntime.artifact.load import verify
 from tsruntime.artifact.manifest import read_manifest
-from tsruntime.artifact.proof.certificate import parse_certificate
-from tsruntime.artifact.proof.checker import check_proof
+from tsruntime.artifact.proof.load import prove
 
 
 @click.command()
@@ -17,9 +17,9 @@ from tsruntime.artifact.proof.checker import check_proof
 @click.option("--no-weights", is_flag=True, help="Do not read the weight files.")
 def check(artifact: Path, no_weights: bool) -> None:
     """Verify every file of ARTIFACT, and prove that its plan computes the model it certifies."""
-    verify(artifact, weights=not no_weights)
-    certificate = parse_certificate((artifact / "certificate.json").read_bytes(), artifact)
-    check_proof(load_plan(artifact), certificate)
+    with activity("verifying files and proving the plan"):
+        verify(artifact, weights=not no_weights)
+        prove(artifact)
     manifest = read_manifest(artifact)
     skipped = ", weights not read" if no_weights else ""
     click.echo(f"{artifact}: {len(manifest.files)} files intact, plan proven{skipped}")
