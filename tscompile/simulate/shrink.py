@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from tscompile.simulate.arena import replaced
-from tscompile.simulate.dims import (
+from tscompile.simulate.dims import dims_of, scope_of
+from tscompile.simulate.errors import CannotShrink
+from tscompile.simulate.relations.base import (
     PAGE_SIZE,
     PAGES,
     SEQUENCES,
@@ -19,10 +21,7 @@ from tscompile.simulate.dims import (
     Dim,
     Dims,
     Scope,
-    dims_of,
-    scope_of,
 )
-from tscompile.simulate.errors import CannotShrink
 from tscompile.simulate.sizes import Cuts, Scale, SmallSizes, row_scales, scales
 from tskernels.errors import TsError
 from tskernels.schema import AttributeValue

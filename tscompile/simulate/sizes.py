@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tscompile.simulate.dims import PAGE_SIZE, PAGES, SEQUENCES, TOKENS, Dim, Dims, Scope
 from tscompile.simulate.errors import CannotShrink
+from tscompile.simulate.relations.base import PAGE_SIZE, PAGES, SEQUENCES, TOKENS, Dim, Dims, Scope
 from tskernels.schema import DType
 from tsruntime.artifact.proof.runs import Runs, length
 from tsruntime.artifact.proof.tile import Local

@@ -12,7 +12,7 @@ from tsruntime.artifact.proof.collectives import EXCHANGES
 from tsruntime.artifact.proof.column import Bodies, Column
 from tsruntime.artifact.proof.errors import PlanUnproven, Refusal
 from tsruntime.artifact.proof.lookup import Lookup, Recipe
-from tsruntime.artifact.proof.semantics import SEMANTICS
+from tsruntime.artifact.proof.semantics.table import SEMANTICS
 from tsruntime.artifact.proof.tile import Local
 from tsruntime.artifact.proof.traced import Traced
 from tsruntime.artifact.schema import CacheStorage, Mesh, Op, Program, RankIndex

@@ -1,0 +1,61 @@
+"""What linear layers and embeddings do to tiles and sums."""
+
+from __future__ import annotations
+
+from tsruntime.artifact.proof.errors import Refusal
+from tsruntime.artifact.proof.held import EVERYTHING, contracted, summed
+from tsruntime.artifact.proof.lookup import Lookup
+from tsruntime.artifact.proof.runs import Overlap, shown
+from tsruntime.artifact.proof.semantics.base import (
+    Attributes,
+    Inputs,
+    complete,
+    equal,
+    integer,
+    one,
+    present,
+)
+from tsruntime.artifact.proof.tile import Local, Piece, local
+
+
+def linear(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
+    """Rows of the weight become columns of the result; shared columns are summed over."""
+    x, weight = present(inputs[0]).only, present(inputs[1])
+    biases = [None] * len(weight.pieces) if inputs[2] is None else list(inputs[2].pieces)
+    if weight.dim != 0 or len(biases) != len(weight.pieces):
+        raise Refusal("its weight and bias are packed differently")
+    columns = [
+        _column(traced, attributes, x, w, b) for w, b in zip(weight.pieces, biases, strict=True)
+    ]
+    return (local(1, columns),)
+
+
+def _column(
+    traced: Lookup, attributes: Attributes, x: Piece, weight: Piece, bias: Piece | None
+) -> Piece:
+    match = traced.find("linear", attributes, x, weight, bias)
+    x_tile, weight_tile, bias_tile = match.tiles
+    equal("the columns of its input and of its weight", x_tile[1], weight_tile[1])
+    complete("weight", weight)
+    size = traced[weight.number].type.shape[1]
+    try:
+        held = contracted(x.held, weight_tile[1], size)
+    except Overlap as overlap:
+        raise Refusal(f"it contracts over a column twice: {overlap}") from None
+    if bias is not None:
+        equal("the rows of its weight and of its bias", weight_tile[0], bias_tile[0])
+        held = summed(held, bias.held)
+    return Piece(match.outputs[0], (x_tile[0], weight_tile[0]), held)
+
+
+def embedding(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
+    """A sum over the vocabulary, each rank adding the rows that its ids find."""
+    ids, weight = present(inputs[0]).only, present(inputs[1]).only
+    complete("weight", weight)
+    match = traced.find("embedding", attributes, ids, weight)
+    rows, columns = match.tiles[1]
+    start = integer(attributes, "vocab_start")
+    if len(rows) != 1 or rows[0][0] != start:
+        raise Refusal(f"its weight holds the rows {shown(rows)}, but vocab_start is {start}")
+    held = contracted(EVERYTHING, rows, traced[weight.number].type.shape[0])
+    return one(Piece(match.outputs[0], (match.tiles[0][0], columns), held))

@@ -1,0 +1,45 @@
+"""What each local op does to tiles and sums: the checker's own meaning of the operators.
+
+Every function takes the traced program, one rank's inputs and its resolved attributes, and gives
+that rank's outputs; it refuses what it cannot show to be a tile of a traced value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tsruntime.artifact.proof.semantics.attention import attention, kv_write, rotary, rotary_table
+from tsruntime.artifact.proof.semantics.base import Semantics
+from tsruntime.artifact.proof.semantics.dense import embedding, linear
+from tsruntime.artifact.proof.semantics.elementwise import add, rms_norm, silu_mul
+from tsruntime.artifact.proof.semantics.movement import (
+    flatten,
+    mask,
+    select_rows,
+    split,
+    subrange,
+    unflatten,
+)
+
+SEMANTICS: Mapping[str, Semantics] = MappingProxyType(
+    {
+        "embedding": embedding,
+        "linear": linear,
+        "rms_norm": rms_norm,
+        "add": add,
+        "silu_mul": silu_mul,
+        "rotary_table": rotary_table,
+        "rotary": rotary,
+        "kv_write": kv_write,
+        "attention": attention,
+        "select_rows": select_rows,
+        "mask": mask,
+        "slice": subrange,
+        "narrow": subrange,
+        "split": split,
+        "unflatten": unflatten,
+        "flatten": flatten,
+    }
+)
+"""The local ops that the checker understands; an op that is not here proves nothing."""
