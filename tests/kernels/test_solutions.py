@@ -99,13 +99,22 @@ def rotary_table_case(rows: int, half: int, scale: float) -> Make:
     return make
 
 
-def rotary_case(rows: int, heads: int, width: int, turned: int, *, strided: bool = False) -> Make:
+def rotary_case(
+    rows: int,
+    heads: int,
+    width: int,
+    turned: int,
+    *,
+    strided: bool = False,
+    interleaved: bool = False,
+) -> Make:
     def make(dtype: torch.dtype) -> Case:
         x = (column_slice if strided else normal)(dtype, rows, heads * width)
         angles = torch.rand(rows, turned // 2, dtype=torch.float64) * 6.3
         table = torch.cat((angles.cos(), angles.sin()), -1)
         wide = torch.promote_types(dtype, torch.float32)
-        return Case((x.view(rows, heads, width), table.to(wide)), {})
+        inputs = (x.view(rows, heads, width), table.to(wide))
+        return Case(inputs, {"interleaved": interleaved})
 
     return make
 
@@ -153,6 +162,52 @@ def attention_case(
     return make
 
 
+def latent_write_case(rows: int, rank: int, turned: int, page_size: int) -> Make:
+    def make(dtype: torch.dtype) -> Case:
+        both = column_slice(dtype, rows, rank + turned)
+        rope = both[:, rank:].view(rows, 1, turned)
+        cache = normal(dtype, 7, 1, 1, page_size, rank + turned)
+        slots = random.Random(rows).sample(range(7 * page_size), rows)
+        return Case((both[:, :rank], rope, cache, ints(*slots)), {})
+
+    return make
+
+
+def mla_case(*lengths: tuple[int, int], absorbed: bool, heads: int = 3, page_size: int = 4) -> Make:
+    """Sequences of (new rows, total length); everything beyond a length is NaN."""
+    nope, turned, rank, value = 6, 4, 10, 5
+
+    def make(dtype: torch.dtype) -> Case:
+        grouped = attention_case(
+            *lengths, heads=(heads, 1), width=rank + turned, page_size=page_size
+        )(dtype)
+        query, cache, *rest = grouped.inputs
+        assert query is not None
+        assert cache is not None
+        parts = column_slice(dtype, query.shape[0], heads * (nope + turned))
+        parts[grouped.rows :] = float("nan")
+        both = parts.view(-1, heads, nope + turned)
+        kv_b = normal(dtype, heads * (nope + value), rank)
+        inputs = (both[..., :nope], both[..., nope:], cache[:, :1], kv_b, *rest)
+        return Case(inputs, {"scale": 0.4, "absorbed": absorbed}, grouped.rows)
+
+    return make
+
+
+def select_rows_case(dtype: torch.dtype) -> Case:
+    return Case((column_slice(dtype, 9, 21), ints(8, 0, 3, 3)), {})
+
+
+def mask_case(coordinate: int) -> Make:
+    return lambda dtype: Case((normal(dtype, 5, 7),), {"coordinate": coordinate})
+
+
+def slice_case(dim: int, start: int, size: int) -> Make:
+    return lambda dtype: Case(
+        (column_slice(dtype, 6, 10),), {"dim": dim, "start": start, "size": size}
+    )
+
+
 def select_rows_case(dtype: torch.dtype) -> Case:
     return Case((column_slice(dtype, 9, 21), ints(8, 0, 3, 3)), {})
 
@@ -191,6 +246,8 @@ CASES: Mapping[str, tuple[Make, ...]] = {
         rotary_case(5, 3, 10, 10, strided=True),
         rotary_case(5, 2, 24, 8, strided=True),
         rotary_case(40, 3, 64, 32),
+        rotary_case(5, 3, 10, 10, strided=True, interleaved=True),
+        rotary_case(7, 2, 24, 8, interleaved=True),
     ),
     "kv_write": (kv_write_case(1, 3, 64, 16), kv_write_case(11, 2, 10, 3)),
     "attention": (
@@ -203,6 +260,20 @@ CASES: Mapping[str, tuple[Make, ...]] = {
         attention_case((1, 100), (1, 3), window=64, heads=(8, 1), width=128, page_size=16),
         attention_case((0, 0), (0, 0), padding=4),
     ),
+    "latent_write": (latent_write_case(1, 10, 4, 16), latent_write_case(9, 6, 2, 3)),
+    "mla": tuple(
+        mla_case(*lengths, absorbed=absorbed, heads=heads)
+        for absorbed in (False, True)
+        for heads, lengths in (
+            (1, ((1, 1),)),
+            (3, ((1, 9), (1, 4), (1, 5), (1, 40))),
+            (4, ((5, 5), (1, 33), (0, 0), (7, 30))),
+            (2, ((0, 0), (0, 0))),
+        )
+    ),
+    "select_rows": (select_rows_case,),
+    "mask": (mask_case(0), mask_case(2)),
+    "slice": (slice_case(0, 2, 3), slice_case(1, 4, 5), slice_case(-1, 0, 10)),
     "select_rows": (select_rows_case,),
     "mask": (mask_case(0), mask_case(2)),
     "slice": (slice_case(0, 2, 3), slice_case(1, 4, 5), slice_case(-1, 0, 10)),

@@ -18,6 +18,7 @@ from tskernels.ops.embedding.schema import embedding
 from tskernels.ops.indexing.schema import mask, select_rows
 from tskernels.ops.indexing.schema import slice_ as slice  # noqa: A004 (the op's own name)
 from tskernels.ops.linear.schema import linear
+from tskernels.ops.mla.schema import latent_write, mla
 from tskernels.ops.norm.schema import rms_norm
 from tskernels.ops.rotary.schema import rotary, rotary_table
 from tskernels.ops.views.schema import flatten, narrow, split, unflatten
@@ -33,8 +34,10 @@ __all__ = [
     "embedding",
     "flatten",
     "kv_write",
+    "latent_write",
     "linear",
     "mask",
+    "mla",
     "narrow",
     "reduce_scatter",
     "rms_norm",
@@ -57,6 +60,8 @@ _ALL: tuple[Op[..., Any], ...] = (
     rotary,
     kv_write,
     attention,
+    latent_write,
+    mla,
     select_rows,
     mask,
     slice,

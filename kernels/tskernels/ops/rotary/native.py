@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tskernels import _cpu
-from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec
+from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec, Trait
 from tskernels.layout import grid, index_address
 from tskernels.signatures import float32, indices
 
@@ -40,6 +40,8 @@ def bind_rotary(call: BoundCall) -> Kernel:
     )
 
 
+HALVES = Trait("rotates halves, not neighbours", lambda query: not query.attributes["interleaved"])
+
 SPECS = (
     KernelSpec(
         "rotary_table",
@@ -48,5 +50,7 @@ SPECS = (
         PERFORMANT,
         {**indices("positions"), **float32("inv_freq")},
     ),
-    KernelSpec("rotary", "native", bind_rotary, PERFORMANT, float32("x", "table")),
+    KernelSpec(
+        "rotary", "native", bind_rotary, PERFORMANT, float32("x", "table"), traits=(HALVES,)
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tskernels.kernel import PORTABLE, BoundCall, Kernel, KernelSpec
+from tskernels.ops.rotary.reference import pairs
 from tskernels.signatures import TORCH_FLOATS, WIDE_FLOATS, indices
 
 
@@ -26,13 +27,14 @@ def bind_rotary_table(call: BoundCall) -> Kernel:
 
 
 def bind_rotary(call: BoundCall) -> Kernel:
-    """Rotate the pairs (i, i + D/2) of x [T, h, Dx] by table [T, D]; the rest passes through."""
+    """Rotate the pairs of x [T, h, Dx] by table [T, D]; the rest passes through."""
     x, table, y = call.tensor(0), call.tensor(1), call.outputs[0]
-    half = table.shape[1] // 2
+    width, interleaved = table.shape[1], bool(call.attributes["interleaved"])
     wide = torch.promote_types(x.dtype, table.dtype)
-    first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    left, right, tail = y[..., :half], y[..., half : 2 * half], y[..., 2 * half :]
-    cos, sin = table[:, None, :half], table[:, None, half:]
+    first, second = pairs(x, width, interleaved=interleaved)
+    left, right = pairs(y, width, interleaved=interleaved)
+    rest, tail = x[..., width:], y[..., width:]
+    cos, sin = table[:, None, : width // 2], table[:, None, width // 2 :]
 
     def run() -> None:
         a, b, c, s = first.to(wide), second.to(wide), cos.to(wide), sin.to(wide)

@@ -1,0 +1,1 @@
+"""Multi-head latent attention and the cache of latents that it reads."""
