@@ -15,6 +15,7 @@ from tskernels.ops.indexing import torch as indexing_torch
 from tskernels.ops.linear import native as linear_native
 from tskernels.ops.linear import torch as linear_torch
 from tskernels.ops.mla import torch as mla_torch
+from tskernels.ops.moe import torch as moe_torch
 from tskernels.ops.norm import native as norm_native
 from tskernels.ops.norm import torch as norm_torch
 from tskernels.ops.rotary import native as rotary_native
@@ -33,6 +34,7 @@ SPECS: tuple[KernelSpec, ...] = (
     *linear_native.SPECS,
     *linear_torch.SPECS,
     *mla_torch.SPECS,
+    *moe_torch.SPECS,
     *norm_native.SPECS,
     *norm_torch.SPECS,
     *rotary_native.SPECS,

@@ -162,6 +162,38 @@ def attention_case(
     return make
 
 
+def route_case(rows: int, count: int, *, bias: bool = False, **options: AttributeValue) -> Make:
+    """Every third row is padding, and NaN."""
+
+    def make(dtype: torch.dtype) -> Case:
+        logits = normal(dtype, rows, count)
+        slots = torch.arange(rows, dtype=torch.int32) % 3
+        logits[slots == 0] = float("nan")
+        correction = normal(torch.float32, count).to(torch.promote_types(dtype, torch.float32))
+        return Case((logits, slots, correction if bias else None), options)
+
+    return make
+
+
+def experts_case(
+    rows: int, start: int, held: int, *, bias: bool = False, **options: AttributeValue
+) -> Make:
+    """This shard holds `held` of 7 experts; row 0 reaches none, and is NaN."""
+
+    def make(dtype: torch.dtype) -> Case:
+        x, top_k, width = column_slice(dtype, rows, 13), 3, 9
+        ids = torch.stack([torch.randperm(7)[:top_k] for _ in range(rows)]).to(torch.int32)
+        x[0], ids[0] = float("nan"), -1
+        shapes = ((held, width, 13), (held, width, 13), (held, 13, width))
+        gate, up, down = (normal(dtype, *shape) for shape in shapes)
+        biases = tuple(normal(dtype, held, n) if bias else None for n in (width, width, 13))
+        weights = normal(dtype, rows, top_k).abs()
+        attributes = {"expert_start": start, **options}
+        return Case((x, ids, weights, gate, up, down, *biases), attributes)
+
+    return make
+
+
 def latent_write_case(rows: int, rank: int, turned: int, page_size: int) -> Make:
     def make(dtype: torch.dtype) -> Case:
         both = column_slice(dtype, rows, rank + turned)
@@ -208,17 +240,9 @@ def slice_case(dim: int, start: int, size: int) -> Make:
     )
 
 
-def select_rows_case(dtype: torch.dtype) -> Case:
-    return Case((column_slice(dtype, 9, 21), ints(8, 0, 3, 3)), {})
-
-
-def mask_case(coordinate: int) -> Make:
-    return lambda dtype: Case((normal(dtype, 5, 7),), {"coordinate": coordinate})
-
-
-def slice_case(dim: int, start: int, size: int) -> Make:
+def permute_case(dim: int, sizes: tuple[int, ...], order: tuple[int, ...]) -> Make:
     return lambda dtype: Case(
-        (column_slice(dtype, 6, 10),), {"dim": dim, "start": start, "size": size}
+        (column_slice(dtype, 12, 12),), {"dim": dim, "sizes": sizes, "order": order}
     )
 
 
@@ -260,6 +284,20 @@ CASES: Mapping[str, tuple[Make, ...]] = {
         attention_case((1, 100), (1, 3), window=64, heads=(8, 1), width=128, page_size=16),
         attention_case((0, 0), (0, 0), padding=4),
     ),
+    "route": (
+        route_case(7, 5, top_k=1),
+        route_case(2, 16, top_k=4, normalize=True),
+        route_case(5, 9, top_k=9, scoring="softmax_topk"),
+        route_case(5, 16, top_k=3, scoring="sigmoid", groups=4, top_groups=2, scale=2.5),
+        route_case(8, 12, bias=True, top_k=4, groups=6, top_groups=3, normalize=True),
+        route_case(4, 6, bias=True, top_k=2, scoring="sigmoid", groups=6, top_groups=3),
+    ),
+    "experts": (
+        experts_case(9, 0, 7),
+        experts_case(1, 0, 7),
+        experts_case(6, 2, 3, bias=True),
+        experts_case(40, 5, 2, bias=True, activation="swiglu", alpha=1.702, limit=0.9),
+    ),
     "latent_write": (latent_write_case(1, 10, 4, 16), latent_write_case(9, 6, 2, 3)),
     "mla": tuple(
         mla_case(*lengths, absorbed=absorbed, heads=heads)
@@ -274,9 +312,7 @@ CASES: Mapping[str, tuple[Make, ...]] = {
     "select_rows": (select_rows_case,),
     "mask": (mask_case(0), mask_case(2)),
     "slice": (slice_case(0, 2, 3), slice_case(1, 4, 5), slice_case(-1, 0, 10)),
-    "select_rows": (select_rows_case,),
-    "mask": (mask_case(0), mask_case(2)),
-    "slice": (slice_case(0, 2, 3), slice_case(1, 4, 5), slice_case(-1, 0, 10)),
+    "permute": (permute_case(0, (2, 3, 2), (1, 0, 2)), permute_case(1, (2, 2, 3), (1, 2, 0))),
 }
 
 COMPUTE = tuple(n for n, op in OPS.items() if op.schema.kind is OpKind.COMPUTE)
@@ -328,9 +364,7 @@ def test_agrees_with_the_reference(spec: KernelSpec, dtype: DType, make: Make) -
     mutates = schema.mutates or {}
     call = BoundCall(case.inputs, (), attributes)
     outputs = tuple(
-        call.tensor(mutates[i])
-        if i in mutates
-        else torch.full(t.shape, float("nan"), dtype=t.dtype.torch)
+        call.tensor(mutates[i]) if i in mutates else unwritten(t)
         for i, t in enumerate(schema.infer(types, attributes))
     )
     kernel = spec.bind(replace(call, outputs=outputs))
@@ -338,6 +372,12 @@ def test_agrees_with_the_reference(spec: KernelSpec, dtype: DType, make: Make) -
     kernel()  # a kernel is bound once and run many times
     for got, want in zip(outputs, wanted, strict=True):
         assert_close(got[: case.rows], want[: case.rows], TOLERANCE[dtype])
+
+
+def unwritten(type_: TensorType) -> Tensor:
+    """NaN, or for integers a value that no op gives."""
+    nothing = float("nan") if type_.dtype.torch.is_floating_point else -99
+    return torch.full(type_.shape, nothing, dtype=type_.dtype.torch)
 
 
 def assert_close(got: Tensor, want: Tensor, tolerance: float) -> None:

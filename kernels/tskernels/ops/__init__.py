@@ -15,10 +15,11 @@ from tskernels.ops.attention.schema import attention, kv_write
 from tskernels.ops.collectives.schema import all_gather, all_reduce, all_to_all, reduce_scatter
 from tskernels.ops.elementwise.schema import add, silu_mul
 from tskernels.ops.embedding.schema import embedding
-from tskernels.ops.indexing.schema import mask, select_rows
+from tskernels.ops.indexing.schema import mask, permute, select_rows
 from tskernels.ops.indexing.schema import slice_ as slice  # noqa: A004 (the op's own name)
 from tskernels.ops.linear.schema import linear
 from tskernels.ops.mla.schema import latent_write, mla
+from tskernels.ops.moe.schema import experts, route
 from tskernels.ops.norm.schema import rms_norm
 from tskernels.ops.rotary.schema import rotary, rotary_table
 from tskernels.ops.views.schema import flatten, narrow, split, unflatten
@@ -32,6 +33,7 @@ __all__ = [
     "all_to_all",
     "attention",
     "embedding",
+    "experts",
     "flatten",
     "kv_write",
     "latent_write",
@@ -39,10 +41,12 @@ __all__ = [
     "mask",
     "mla",
     "narrow",
+    "permute",
     "reduce_scatter",
     "rms_norm",
     "rotary",
     "rotary_table",
+    "route",
     "select_rows",
     "silu_mul",
     "slice",
@@ -62,9 +66,12 @@ _ALL: tuple[Op[..., Any], ...] = (
     attention,
     latent_write,
     mla,
+    route,
+    experts,
     select_rows,
     mask,
     slice,
+    permute,
     split,
     unflatten,
     flatten,

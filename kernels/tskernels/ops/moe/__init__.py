@@ -1,0 +1,1 @@
+"""Mixture of experts: routing, and the experts' own feed-forward networks."""
