@@ -17,6 +17,7 @@ from tscompile.models.config import ModelConfig
 from tscompile.models.layers import Linear
 from tscompile.models.llama import LlamaForCausalLM
 from tscompile.trace import trace
+from tskernels import ops
 
 
 def traced(model: LlamaForCausalLM | None = None, rows: str = "selected") -> Graph:
@@ -110,3 +111,38 @@ class Foreign(nn.Module):
 def test_what_is_no_operator_is_refused_by_name() -> None:
     with pytest.raises(TraceError, match="relu"):
         trace(Foreign(tiny_model_config("llama")), "all")
+
+
+class Routed(nn.Module):
+    """A model whose last op has two outputs, the second of which the head reads."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.cache_layers: tuple[CacheLayer, ...] = ()
+        self.head = Linear(8, 8, bias=False, placement=Shard(ATTN_TP, dim=0))
+
+    def forward(self, inputs: ForwardInputs, caches: Sequence[Tensor]) -> Tensor:
+        logits = self.head(inputs.token_ids)
+        weights, ids = ops.route(logits, inputs.positions, top_k=2)
+        return ops.experts(logits, ids, weights, logits, logits, logits)
+
+
+def test_each_output_of_an_op_is_a_value_of_its_own() -> None:
+    graph = trace(Routed(tiny_model_config("llama")), "all")
+    _, route, experts = graph.nodes
+    assert route.outputs == ("route.weights", "route.ids")
+    assert route.inputs == ("head", "positions", None)
+    assert experts.inputs[:3] == ("head", "route.ids", "route.weights")
+
+
+class Indexed(Routed):
+    """A model that takes a row of a tensor, which no op does."""
+
+    def forward(self, inputs: ForwardInputs, caches: Sequence[Tensor]) -> Tensor:
+        return self.head(inputs.token_ids)[0]
+
+
+def test_taking_a_part_of_a_tensor_is_refused() -> None:
+    with pytest.raises(TraceError, match="getitem"):
+        trace(Indexed(tiny_model_config("llama")), "all")

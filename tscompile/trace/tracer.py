@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import getitem
 from typing import Any, Literal, cast
 
 from torch import Tensor, fx, nn
@@ -182,7 +183,7 @@ class _Tracer(fx.Tracer):
         type_expr: object = None,
     ) -> fx.Node:
         module = self._open[-1]
-        if kind == "call_method" or (kind == "call_function" and not isinstance(target, Op)):
+        if kind == "call_method" or (kind == "call_function" and not _is_traced(target, args)):
             called = getattr(target, "__name__", target)
             raise TraceError(
                 f"module {module or 'root'} calls {called!r}, which is no op",
@@ -194,3 +195,11 @@ class _Tracer(fx.Tracer):
         )
         self.module_of[node] = module
         return node
+
+
+def _is_traced(target: object, args: tuple[Any, ...]) -> bool:
+    """Whether a call is of an op, or takes one of the outputs of an op that has several."""
+    if target is not getitem:
+        return isinstance(target, Op)
+    source = args[0].target if isinstance(args[0], fx.Node) else None
+    return isinstance(source, Op) and len(source.schema.outputs) > 1
