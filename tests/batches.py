@@ -81,7 +81,9 @@ def eager_caches(
 ) -> tuple[Tensor, ...]:
     """One pool a layer, filled with NaN, as memory that no one has written may be."""
     return tuple(
-        torch.full((pages, 2, layer.kv_heads, page_size, layer.head_dim), torch.nan, dtype=dtype)
+        torch.full(
+            (pages, layer.planes, layer.kv_heads, page_size, layer.head_dim), torch.nan, dtype=dtype
+        )
         for layer in model.cache_layers
     )
 

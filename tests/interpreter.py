@@ -59,7 +59,9 @@ class Interpreter:
         self.caches = [
             {
                 (g.name, layer): torch.full(
-                    (pages, 2, g.kv_heads, size, g.head_dim), torch.nan, dtype=g.dtype.torch
+                    (pages, g.planes, g.kv_heads, size, g.head_dim),
+                    torch.nan,
+                    dtype=g.dtype.torch,
                 )
                 for g in plan.kv_cache.groups
                 for layer in g.layers

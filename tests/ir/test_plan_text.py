@@ -130,6 +130,7 @@ def _drafts(draw: st.DrawFn) -> Draft:
         DType.BFLOAT16,
         draw(st.sampled_from([(), ("a",)])),
         draw(st.sampled_from([None, 32])),
+        draw(st.sampled_from([1, 2])),
     )
     return Draft(
         name="tiny",

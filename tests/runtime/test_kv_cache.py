@@ -36,6 +36,14 @@ def test_bytes_are_those_of_the_allocations() -> None:
     assert pool_bytes(cache()) == expected == 2 * 6 * 2 * 3 * 2 * 4 * 4 + 6 * 2 * 2 * 2 * 4 * 2
 
 
+def test_a_group_of_latents_has_one_plane() -> None:
+    latent = CacheGroup("latent", (0, 1), 1, 6, DType.FLOAT32, (), planes=1)
+    kv = KvCache(page_size=2, pages=5, groups=(latent,))
+    pools = KvPools(kv)
+    assert pools.layer("latent", 1).shape == (5, 1, 1, 2, 6)
+    assert pool_bytes(kv) == pools.group("latent").nbytes == 2 * 5 * 2 * 6 * 4
+
+
 def test_the_null_page_starts_as_zeros() -> None:
     pools = KvPools(cache())
     assert not pools.group("full")[:, NULL_PAGE].any()

@@ -61,6 +61,7 @@ def certificate(
                 head_dim=layer.head_dim,
                 window=layer.window or None,
                 dtype=kv_dtype,
+                planes=layer.planes,
             )
             for index, layer in enumerate(graph.caches)
         ),

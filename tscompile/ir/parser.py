@@ -41,7 +41,8 @@ _PROGRAM = re.compile(
     r"program (\S+) (\w+) tokens (\d+) sequences (\d+) logits (\w+) arena (\d+) \{"
 )
 _CACHE = re.compile(
-    r"cache (\S+) (\w+) heads (\d+)x(\d+) over \[(\S*)\] layers (\S*)(?: window (\d+))?"
+    r"cache (\S+) (\w+) heads (\d+)x(\d+) over \[(\S*)\] layers (\S*)"
+    r"(?: window (\d+))?(?: planes (\d+))?"
 )
 
 
@@ -112,7 +113,7 @@ class _Reader:
 
     def _caches(self) -> Iterator[CacheGroup]:
         while self._next("cache "):
-            name, dtype, heads, dim, axes, layers, window = self._take(_CACHE)
+            name, dtype, heads, dim, axes, layers, window, planes = self._take(_CACHE)
             yield CacheGroup(
                 name,
                 tuple(n for run in layers.split(",") for n in _range(run)),
@@ -121,6 +122,7 @@ class _Reader:
                 DType(dtype),
                 _names(axes),
                 int(window) if window else None,
+                int(planes) if planes else 2,
             )
 
     def _block(self) -> Iterator[str]:

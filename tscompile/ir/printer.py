@@ -73,9 +73,10 @@ def _header(draft: Draft) -> list[str]:
 def _cache_group(group: CacheGroup) -> str:
     layers = ",".join(_ranges(group.layers))
     window = "" if group.window is None else f" window {group.window}"
+    planes = "" if group.planes == 2 else f" planes {group.planes}"
     return (
         f"cache {group.name} {group.dtype} heads {group.kv_heads}x{group.head_dim} "
-        f"over [{'+'.join(group.axes)}] layers {layers}{window}"
+        f"over [{'+'.join(group.axes)}] layers {layers}{window}{planes}"
     )
 
 

@@ -63,13 +63,17 @@ def placements_of(module: nn.Module) -> Mapping[str, Annotation]:
 
 @dataclass(frozen=True, slots=True)
 class CacheLayer:
-    """KV cache of one layer: [pages, 2, kv_heads, page_size, head_dim]; `window` in tokens or 0."""
+    """KV cache of one layer: [pages, planes, kv_heads, page_size, head_dim].
+
+    `window` in tokens or 0; two `planes` hold keys and values, one holds latents.
+    """
 
     group: str
     kv_heads: int
     head_dim: int
     window: int
     placement: Annotation
+    planes: int = 2
 
 
 @dataclass(frozen=True, slots=True)

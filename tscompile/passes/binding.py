@@ -27,7 +27,8 @@ def bind_cache_groups(layers: Sequence[CacheLayer], dtype: DType) -> tuple[Cache
     groups: dict[str, CacheGroup] = {}
     for index, layer in enumerate(layers):
         window = layer.window or None
-        new = CacheGroup(layer.group, (), layer.kv_heads, layer.head_dim, dtype, (), window)
+        heads, width = layer.kv_heads, layer.head_dim
+        new = CacheGroup(layer.group, (), heads, width, dtype, (), window, layer.planes)
         group = groups.get(layer.group, new)
         groups[layer.group] = replace(group, layers=(*group.layers, index))
     return tuple(groups.values())

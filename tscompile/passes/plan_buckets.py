@@ -14,6 +14,7 @@ from tscompile.ir.placement import replicated
 from tscompile.ir.request import CompileRequest
 from tscompile.ir.typing import infer_types
 from tscompile.passes.binding import bind, bind_cache_groups, bind_edges, bind_weights
+from tskernels.ops import OPS
 from tskernels.schema import DType, TensorType
 from tsruntime.artifact.schema import (
     CacheStorage,
@@ -134,11 +135,13 @@ def _program(
 def _produced(
     node: Node, name: str, type_: TensorType, values: Mapping[str, DraftValue]
 ) -> DraftValue:
-    """An op's output; what `kv_write` yields is the cache itself, bound as that is."""
-    if node.op == "kv_write":
-        assert node.inputs[2] is not None
-        return replace(values[node.inputs[2]], name=name)
-    return DraftValue(name, type_)
+    """An op's output; what a cache write yields is the cache itself, bound as that is."""
+    source = (OPS[node.op].schema.mutates or {}).get(node.outputs.index(name))
+    if source is None:
+        return DraftValue(name, type_)
+    cache = node.inputs[source]
+    assert cache is not None
+    return replace(values[cache], name=name)
 
 
 def _without_padding(graph: Graph, draft: Draft) -> tuple[tuple[Node, ...], str]:
@@ -181,7 +184,7 @@ def _cache_values(graph: Graph, draft: Draft) -> dict[str, DraftValue]:
     kv = draft.kv_cache
     for index, layer in enumerate(graph.caches):
         dtype = next(group.dtype for group in kv.groups if group.name == layer.group)
-        shape = (kv.pages, 2, layer.kv_heads, kv.page_size, layer.head_dim)
+        shape = (kv.pages, layer.planes, layer.kv_heads, kv.page_size, layer.head_dim)
         values[cache_name(index)] = DraftValue(
             cache_name(index),
             TensorType(dtype, shape),

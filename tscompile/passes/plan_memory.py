@@ -37,7 +37,7 @@ def page_bytes(cache: KvCache) -> int:
     """Bytes that one page takes on one rank, over all layers."""
     return sum(
         len(group.layers)
-        * 2
+        * group.planes
         * group.kv_heads
         * cache.page_size
         * group.head_dim

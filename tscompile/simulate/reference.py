@@ -11,7 +11,7 @@ from torch import Tensor
 from tscompile.simulate.world import PADDING_TOKEN
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
-from tsruntime.artifact.proof.certificate import Certificate, Rows, TracedGraph
+from tsruntime.artifact.proof.certificate import Certificate, Rows, TracedCache, TracedGraph
 from tsruntime.artifact.schema import NULL_PAGE, Plan
 
 
@@ -27,8 +27,7 @@ class Reference:
             self._fixed[constant.name] = torch.tensor(constant.values, dtype=torch.float64)
         pages, size = plan.kv_cache.pages, plan.kv_cache.page_size
         self.caches = [
-            {c.name: _cache(pages, c.kv_heads, size, c.head_dim) for c in certificate.caches}
-            for _ in range(replicas)
+            {c.name: _cache(pages, c, size) for c in certificate.caches} for _ in range(replicas)
         ]
 
     def run(self, rows: Rows, inputs: Sequence[Mapping[str, Tensor]]) -> list[dict[str, Tensor]]:
@@ -53,7 +52,8 @@ class Reference:
         return values
 
 
-def _cache(pages: int, heads: int, page_size: int, width: int) -> Tensor:
-    cache = torch.full((pages, 2, heads, page_size, width), torch.nan, dtype=torch.float64)
-    cache[NULL_PAGE] = 0
-    return cache
+def _cache(pages: int, cache: TracedCache, page_size: int) -> Tensor:
+    shape = (pages, cache.planes, cache.kv_heads, page_size, cache.head_dim)
+    pool = torch.full(shape, torch.nan, dtype=torch.float64)
+    pool[NULL_PAGE] = 0
+    return pool

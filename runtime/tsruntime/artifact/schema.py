@@ -222,9 +222,9 @@ class Weight:
 class CacheGroup:
     """Layers that share a page layout.
 
-    A layer's pool is [pages, 2, kv_heads, page_size, head_dim] with the key at index 0 and the
-    value at 1 of the second dim; `kv_heads` are this rank's, cut over `axes`. `window` is the
-    sliding window in tokens, or None.
+    A layer's pool is [pages, planes, kv_heads, page_size, head_dim]: of two planes the key is at
+    index 0 and the value at 1; one plane holds latents, from which both follow. `kv_heads` are this
+    rank's, cut over `axes`. `window` is the sliding window in tokens, or None.
     """
 
     name: str
@@ -234,6 +234,7 @@ class CacheGroup:
     dtype: DType
     axes: tuple[str, ...]
     window: int | None = None
+    planes: int = 2
 
 
 @dataclass(frozen=True, slots=True)

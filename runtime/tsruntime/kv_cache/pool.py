@@ -13,8 +13,9 @@ from tsruntime.artifact.schema import NULL_PAGE, CacheGroup, KvCache
 
 
 def pool_shape(kv: KvCache, group: CacheGroup) -> tuple[int, int, int, int, int, int]:
-    """[layers, pages, 2, kv_heads, page_size, head_dim] of this rank; key at 0, value at 1."""
-    return (len(group.layers), kv.pages, 2, group.kv_heads, kv.page_size, group.head_dim)
+    """[layers, pages, planes, kv_heads, page_size, head_dim] of this rank; see `CacheGroup`."""
+    layers, planes = len(group.layers), group.planes
+    return (layers, kv.pages, planes, group.kv_heads, kv.page_size, group.head_dim)
 
 
 def pool_bytes(kv: KvCache) -> int:
@@ -44,11 +45,11 @@ class KvPools:
             pool[:, NULL_PAGE].zero_()
 
     def group(self, name: str) -> Tensor:
-        """[layers, pages, 2, kv_heads, page_size, head_dim] of one group."""
+        """[layers, pages, planes, kv_heads, page_size, head_dim] of one group."""
         return self._pools[name]
 
     def layer(self, group: str, layer: int) -> Tensor:
-        """[pages, 2, kv_heads, page_size, head_dim], contiguous, of the model's layer `layer`."""
+        """[pages, planes, kv_heads, page_size, head_dim], contiguous, of the model's `layer`."""
         return self._pools[group][self._layers[group, layer]]
 
     def copy_pages(self, group: str, pairs: NDArray[np.int32]) -> None:

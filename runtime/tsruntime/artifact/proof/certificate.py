@@ -51,7 +51,10 @@ class TracedConstant:
 
 @dataclass(frozen=True, slots=True)
 class TracedCache:
-    """The KV cache of one layer, all heads; `window` is the sliding window in tokens, or None."""
+    """The KV cache of one layer, all heads; `window` is the sliding window in tokens, or None.
+
+    `planes` is 2 for keys and values, 1 for latents.
+    """
 
     name: str
     layer: int
@@ -60,6 +63,7 @@ class TracedCache:
     head_dim: int
     window: int | None
     dtype: DType
+    planes: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,21 +156,23 @@ def _named_axes(plan: Plan) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _check_caches(plan: Plan, certificate: Certificate) -> None:
-    """The pools are those of the traced caches: layers, heads of all ranks, width, window."""
+    """The pools are those of the traced caches: layers, planes, all heads, width, window."""
     groups = {group.name: group for group in plan.kv_cache.groups}
     for cache in certificate.caches:
         group = groups.get(cache.group)
         if group is None or cache.layer not in group.layers:
             raise PlanUnproven(cache.name, f"no cache group {cache.group} holds its layer")
-        found, wanted = _pool(plan.mesh, group), (cache.kv_heads, cache.head_dim, cache.window)
+        found = _pool(plan.mesh, group)
+        wanted = (cache.planes, cache.kv_heads, cache.head_dim, cache.window)
         if found != wanted:
             raise PlanUnproven(
-                cache.name, f"its pool has (heads, width, window) {found}, the model {wanted}"
+                cache.name,
+                f"its pool has (planes, heads, width, window) {found}, the model {wanted}",
             )
 
 
-def _pool(mesh: Mesh, group: CacheGroup) -> tuple[int, int, int | None]:
-    return group.kv_heads * mesh.size(group.axes), group.head_dim, group.window
+def _pool(mesh: Mesh, group: CacheGroup) -> tuple[int, int, int, int | None]:
+    return group.planes, group.kv_heads * mesh.size(group.axes), group.head_dim, group.window
 
 
 def _check_output(mesh: Mesh, traced: Traced, team: Team) -> None:

@@ -82,7 +82,7 @@ class Sources:
         head = group.kv_heads * mesh.coordinate(rank, group.axes)
         tile = (
             ((page, page + cache.pages),),
-            whole(2),
+            whole(group.planes),
             ((head, head + group.kv_heads),),
             whole(cache.page_size),
             whole(group.head_dim),

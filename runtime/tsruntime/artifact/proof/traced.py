@@ -20,8 +20,12 @@ from tsruntime.artifact.schema import KvCache, Program
 WINDOWS = ("split", "narrow", "slice")
 """Ops that only select a range of one dim: their outputs are windows of their input."""
 
-_RANK_ATTRIBUTES: Mapping[str, frozenset[str]] = {"embedding": frozenset({"vocab_start"})}
-"""Attributes that differ between ranks and say nothing about what is computed."""
+_SILENT_ATTRIBUTES: Mapping[str, frozenset[str]] = {
+    "embedding": frozenset({"vocab_start"}),
+    "mla": frozenset({"absorbed"}),
+}
+"""Attributes that say nothing about what is computed: they differ between ranks, or choose a way.
+"""
 
 Window: TypeAlias = tuple[tuple[int, int], ...]
 """A range of each dim of a value."""
@@ -102,7 +106,7 @@ class Traced:
             self._source(name, TensorType(DType.INT32, shape), True)
         for cache in certificate.caches:
             pages, page_size = kv_cache.pages, kv_cache.page_size
-            shape = (pages, 2, cache.kv_heads, page_size, cache.head_dim)
+            shape = (pages, cache.planes, cache.kv_heads, page_size, cache.head_dim)
             self._source(cache.name, TensorType(cache.dtype, shape), True)
         self._heads = {self.number(cache.name): cache.name for cache in certificate.caches}
         self.last_cache = {cache.name: self.number(cache.name) for cache in certificate.caches}
@@ -186,8 +190,8 @@ class Traced:
             entry = (windows, tuple(reference.number for reference in outputs))
             self._ops.setdefault((key, numbers), []).append(entry)
         self.references.update(zip(op.outputs, outputs, strict=True))
-        if op.op == "kv_write":
-            self._note_write(references[2], outputs[0])
+        for output, source in (OPS[op.op].schema.mutates or {}).items():
+            self._note_write(references[source], outputs[output])
 
     def _infer(
         self, op: TracedOp, key: object, references: tuple[Reference | None, ...]
@@ -276,12 +280,12 @@ def _attributes_key(op: str, attributes: Mapping[str, AttributeValue]) -> Attrib
 def _full_key(op: str, given: AttributesKey) -> AttributesKey:
     if op not in OPS:
         raise CertificateInvalid(op, "there is no such op")
-    ranked = _RANK_ATTRIBUTES.get(op, frozenset())
+    silent = _SILENT_ATTRIBUTES.get(op, frozenset())
     try:
         full = resolve_attributes(OPS[op].schema, dict(given))
     except TypeError as error:
         raise CertificateInvalid(op, str(error)) from None
-    return tuple(sorted((name, value) for name, value in full.items() if name not in ranked))
+    return tuple(sorted((name, value) for name, value in full.items() if name not in silent))
 
 
 def _entries(
