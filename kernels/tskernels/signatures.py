@@ -23,3 +23,8 @@ def float32(*names: str) -> Signature:
 def indices(*names: str) -> Signature:
     """Inputs `names` as int32."""
     return dict.fromkeys(names, INDEX)
+
+
+def movable(*names: str) -> Signature:
+    """Inputs `names` that are only moved: any float type, or int32."""
+    return dict.fromkeys(names, (*TORCH_FLOATS, *INDEX))

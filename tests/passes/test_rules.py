@@ -58,12 +58,25 @@ CASES = (
         (draw(6, 6, 4), draw(3, 2, 3, 4, 4), TABLE, LENS, STARTS),
         {"scale": 0.5, "window": 0},
     ),
+    Case("latent_write", (draw(6, 5), draw(6, 1, 4), draw(3, 1, 1, 4, 9), SLOTS), {}),
+    *(
+        Case(
+            "mla",
+            (
+                *(draw(6, 3, 4), draw(6, 3, 2, seed=1), draw(3, 1, 1, 4, 7)),
+                *(draw(3 * (4 + 3), 5), TABLE, LENS, STARTS),
+            ),
+            {"scale": 0.5, "absorbed": absorbed},
+        )
+        for absorbed in (False, True)
+    ),
     Case("select_rows", (draw(6, 9), whole(5, 2, 2)), {}),
     Case("unflatten", (draw(6, 12),), {"size": 4}),
     Case("flatten", (draw(6, 3, 4),), {}),
     Case("split", (draw(6, 9),), {"sizes": (4, 3, 2)}),
     Case("narrow", (draw(6, 9),), {"dim": 1, "start": 2, "size": 5}),
     Case("narrow", (draw(6, 9),), {"dim": 0, "start": 1, "size": 3}),
+    Case("narrow", (draw(6, 3, 5),), {"dim": 2, "start": 1, "size": 3}),
 )
 
 
@@ -132,7 +145,7 @@ def test_strategy(case: Case, strategy: Strategy) -> None:
 
 
 def test_every_op_that_a_model_may_call_has_a_rule_and_a_case() -> None:
-    for_compiler = {"mask", "slice"}
+    for_compiler = {"mask", "permute", "slice"}
     called = {
         name
         for name, op in OPS.items()

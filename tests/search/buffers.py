@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tscompile.cost.model import Collective
 from tscompile.ir.placement import Partial, Placements, Shard
-from tscompile.search.costs import Collective
 from tscompile.search.layout import MeshAxes, View
 from tscompile.search.steps import Action, Communicate, Mask, Permute, Slice
 

@@ -8,13 +8,13 @@ import pytest
 from search.brute_force import BruteForce, Machine, place_of
 from search.decoders import Decoder, build
 
+from tscompile.cost.model import CostModel, Price
+from tscompile.cost.topology import Link, Topology
 from tscompile.ir.mesh import ParallelSizes
-from tscompile.search.costs import CostModel, Price
 from tscompile.search.layout import make_view
 from tscompile.search.reshard import Reshards
 from tscompile.search.segment import Compiler
 from tscompile.search.solution import solve
-from tscompile.search.topology import Link, Topology
 from tsruntime.artifact.schema import Axis
 
 _MESHES = (

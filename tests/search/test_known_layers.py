@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from search.decoders import Decoder, build
 
+from tscompile.cost.model import CostModel
+from tscompile.cost.topology import Link, Topology
 from tscompile.ir.mesh import ParallelSizes
-from tscompile.search.costs import CostModel
 from tscompile.search.program import Program
 from tscompile.search.segment import Compiler
 from tscompile.search.solution import Reshard, Solution, solve
 from tscompile.search.steps import StepKind
-from tscompile.search.topology import Link, Topology
 
 _FREE = 10**15
 ALPHA = Topology("alpha", (Link(8, 10**6, 0, _FREE),), _FREE, _FREE, 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from search.decoders import Decoder, build
 
+from tscompile.cost.model import CostModel
+from tscompile.cost.topology import find_topology
 from tscompile.ir.mesh import ParallelSizes
-from tscompile.search.costs import CostModel
 from tscompile.search.segment import Compiler
 from tscompile.search.solution import solve
-from tscompile.search.topology import find_topology
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192)
 

@@ -6,12 +6,12 @@ import pytest
 from search.decoders import Decoder, build
 from search.test_known_layers import layer_text
 
+from tscompile.cost.model import CostModel, Price
+from tscompile.cost.topology import find_topology
 from tscompile.ir.mesh import ParallelSizes
-from tscompile.search.costs import CostModel, Price
 from tscompile.search.policies import PolicyName, can_express, policy_of
 from tscompile.search.segment import Compiler
 from tscompile.search.solution import Run, Solution, solve
-from tscompile.search.topology import find_topology
 from tsruntime.artifact.schema import Mesh
 
 SIZES = {

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from search.buffers import Buffer, holds, lay_out, rows_of, run
 
+from tscompile.cost.model import CostModel, Price
+from tscompile.cost.topology import find_topology
 from tscompile.ir.mesh import ParallelSizes, build_mesh
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, Shard
-from tscompile.search.costs import CostModel, Price
 from tscompile.search.graph import all_edges, decode
 from tscompile.search.layout import MeshAxes, View, make_view, token_axes
 from tscompile.search.reshard import Reshards
 from tscompile.search.steps import StepKind, actions, step_price
-from tscompile.search.topology import find_topology
 from tsruntime.artifact.schema import Axis
 
 CUBE = (Axis("a", 2), Axis("b", 2), Axis("c", 2))

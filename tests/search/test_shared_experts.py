@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from search.buffers import holds, lay_out, run
 
+from tscompile.cost.model import CostModel
+from tscompile.cost.topology import find_topology
 from tscompile.ir.mesh import ParallelSizes, build_mesh
 from tscompile.ir.placement import PARTIAL, REPLICATE
-from tscompile.search.costs import CostModel
 from tscompile.search.layout import make_view, token_axes
 from tscompile.search.reshard import Reshards
 from tscompile.search.steps import StepKind, actions
-from tscompile.search.topology import find_topology
 
 
 def test_the_mask_is_there_and_without_it_the_sum_is_wrong() -> None:

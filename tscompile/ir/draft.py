@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tscompile.cost.model import Price
 from tscompile.ir.graph import Node
 from tscompile.ir.placement import Placement, Placements
 from tskernels.schema import DType, TensorType
@@ -66,7 +67,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class DraftProgram:
-    """One phase at one bucket; see `schema.Program`. `edges` are spent by the propagation."""
+    """One phase at one bucket; see `schema.Program`.
+
+    `tokens` and `sequences` are those of one attention replica, token dims of types are over all
+    replicas until `localize`. `edges` are spent by the propagation, which sets `predicted`.
+    """
 
     name: str
     phase: Phase
@@ -79,6 +84,7 @@ class DraftProgram:
     output: str
     edges: tuple[Edge, ...] = ()
     arena_bytes: int = 0
+    predicted: Price | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tscompile.ir.draft import Draft, DraftProgram, DraftWeight
 from tscompile.ir.placement import label
-from tsruntime.artifact.schema import SCHEMA_VERSION, Mesh, Op, Plan, Program, Value, Weight
+from tsruntime.artifact.schema import (
+    SCHEMA_VERSION,
+    Mesh,
+    Op,
+    Plan,
+    Program,
+    Value,
+    Weight,
+    part_axes,
+)
 
 
 def finish(draft: Draft) -> Plan:
@@ -26,7 +35,7 @@ def finish(draft: Draft) -> Plan:
 
 
 def _weight(mesh: Mesh, weight: DraftWeight) -> Weight:
-    cut = {axis for part in weight.parts for axis in part.axes}
+    cut = {axis for part in weight.parts for axis in part_axes(part)}
     return Weight(
         name=weight.name,
         dtype=weight.type.dtype,

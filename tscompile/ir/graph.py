@@ -6,11 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tscompile.models.annotations import Annotation, Boundary, CacheLayer
+from tscompile.models.annotations import Boundary, CacheLayer, WeightAnnotation
 from tsruntime.artifact.schema import Attribute
 
 RESHARD = "reshard"
 """Op of a node that changes a value's placement, before a collective is chosen for it."""
+
+SCATTER_DIGITS, GATHER_DIGITS = "scatter_digits", "gather_digits"
+"""Attributes of a reshard: the axes that may cut the dim that it scatters (gathers), innermost
+first, where there are several.
+"""
 
 _LAYER = re.compile(r"^(?:.*\.)?layers\.(\d+)(?=\.|$)")
 
@@ -32,11 +37,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A weight of the model by its checkpoint name, with its annotation if it has one."""
+    """A weight of the model by its checkpoint name, with its annotation if it has one.
+
+    A `stacked` one is made of as many checkpoint tensors as its dim 0 has entries; `{}` in its name
+    stands for their number.
+    """
 
     name: str
     shape: tuple[int, ...]
-    annotation: Annotation | None
+    annotation: WeightAnnotation | None
+    stacked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

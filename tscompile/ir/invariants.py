@@ -7,13 +7,14 @@ from itertools import product
 
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue
 from tscompile.ir.graph import RESHARD, Node
+from tscompile.ir.mesh import ATTN_DP, replicas_of
 from tscompile.ir.placement import (
     Partial,
     Placement,
     Replicate,
     Shard,
+    by_replica,
     label,
-    replicated,
     undivided_dim,
 )
 from tscompile.ir.typing import infer_types
@@ -22,7 +23,7 @@ from tskernels.errors import TsError
 from tskernels.ops import OPS
 from tskernels.registry import REGISTRY
 from tskernels.schema import OpKind
-from tsruntime.artifact.schema import ArenaStorage, CacheStorage, WeightStorage
+from tsruntime.artifact.schema import ArenaStorage, CacheStorage, WeightStorage, part_shape
 
 
 def values_are_defined_once_and_before_use(draft: Draft, program: DraftProgram) -> Iterator[str]:
@@ -91,11 +92,20 @@ def weights_are_as_in_the_table(draft: Draft, program: DraftProgram) -> Iterator
                 yield f"{name} differs from the plan's weight of that name"
 
 
+def global_types_follow(draft: Draft, program: DraftProgram) -> Iterator[str]:
+    """Output types over all replicas are what the schema's shape function gives for one."""
+    return _types_follow(program, replicas_of(draft.mesh))
+
+
 def types_follow(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """Output types are what the schema's shape function gives."""
+    """One rank's output types are what the schema's shape function gives."""
+    return _types_follow(program, 1)
+
+
+def _types_follow(program: DraftProgram, replicas: int) -> Iterator[str]:
     for node in program.nodes:
         try:
-            types = infer_types(node, program.values)
+            types = infer_types(node, program.values, replicas)
         except TsError as error:
             yield f"{node.op} of {node.outputs[0]}: {error.message}"
             continue
@@ -122,6 +132,7 @@ def tiles_divide(draft: Draft, program: DraftProgram) -> Iterator[str]:
 def ops_follow_a_strategy(draft: Draft, program: DraftProgram) -> Iterator[str]:
     """Along every axis, an op's placements are one of its rule's strategies."""
     known: dict[object, bool] = {}
+    replicas = [axis.name in draft.mesh.groups[ATTN_DP] for axis in draft.mesh.axes]
     for node, axis in product(program.nodes, range(len(draft.mesh.axes))):
         if node.op not in RULES:
             continue
@@ -133,9 +144,13 @@ def ops_follow_a_strategy(draft: Draft, program: DraftProgram) -> Iterator[str]:
             tuple(v.type for v in outputs),
             node.attributes,
         )
-        key = (node.op, placed, types.inputs, types.outputs, tuple(node.attributes.items()))
+        key = (
+            *(node.op, placed, replicas[axis], types.inputs, types.outputs),
+            tuple(node.attributes.items()),
+        )
         if key not in known:
-            known[key] = any(_matches(s, *placed) for s in RULES[node.op].strategies(types))
+            strategies = RULES[node.op].along(types, replicas=replicas[axis])
+            known[key] = any(_matches(s, *placed) for s in strategies)
         if not known[key]:
             shown = ", ".join("-" if p is None else str(p) for p in placed[0])
             yield (
@@ -158,9 +173,9 @@ def _matches(
 
 
 def output_is_whole(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """The logits are equal on every rank."""
+    """The logits are equal on every rank of an attention replica, each its own rows."""
     output = program.values[program.output]
-    if output.placements != replicated(draft.mesh):
+    if output.placements != by_replica(draft.mesh):
         yield f"the output {output.name} is {label(draft.mesh, output.placements)}"
 
 
@@ -223,13 +238,9 @@ def weights_are_made_of_their_parts(draft: Draft, program: DraftProgram) -> Iter
             if weight.type.shape != (len(weight.constant),):
                 yield f"constant {weight.name} has {len(weight.constant)} values"
             continue
-        tiles: list[tuple[int, ...]] = []
-        for part in weight.parts:
-            shape = list(part.shape)
-            if part.dim is not None:
-                whole = shape[part.dim] if part.padded is None else part.padded
-                shape[part.dim] = whole // draft.mesh.size(part.axes)
-            tiles.append(tuple(shape))
+        tiles = [part_shape(draft.mesh, part) for part in weight.parts]
+        if len(tiles) > 1 and any(part.stack is not None for part in weight.parts):
+            yield f"weight {weight.name} packs a stack with other parts"
         rows = sum(tile[0] for tile in tiles)
         if any((rows, *tile[1:]) != weight.type.shape for tile in tiles):
             yield f"weight {weight.name} {list(weight.type.shape)} is not its parts {tiles}"

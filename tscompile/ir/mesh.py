@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from tscompile.ir.errors import MeshError
 from tsruntime.artifact.schema import Axis, Mesh
@@ -15,6 +16,9 @@ DENSE_TP = "DENSE_TP"
 MOE_TP = "MOE_TP"
 MOE_EP = "MOE_EP"
 MOE_TP_EP = "MOE_TP_EP"
+
+MeshAxes: TypeAlias = tuple[Axis, ...]
+"""The axes of a mesh, innermost first: the hashable part of a `Mesh`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,11 @@ def build_mesh(sizes: ParallelSizes) -> Mesh:
         MOE_TP_EP: moe,
     }
     return Mesh(tuple(axes), groups)
+
+
+def replicas_of(mesh: Mesh) -> int:
+    """Number of attention replicas."""
+    return mesh.size(mesh.groups[ATTN_DP])
 
 
 def _cuts(sizes: ParallelSizes) -> tuple[tuple[str, int], ...]:

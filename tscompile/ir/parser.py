@@ -26,6 +26,7 @@ from tsruntime.artifact.schema import (
     Mesh,
     Phase,
     RankIndex,
+    Stack,
     Storage,
     Target,
     WeightPart,
@@ -36,7 +37,9 @@ _BLOCK = re.compile(r"layers (\d+)(?:\.\.(\d+))?((?: \[\S+ = \S+\])*) \{")
 _BINDING = re.compile(r"\[(\S+) = (\S+)\]")
 _NODE = re.compile(r"(?P<outputs>.+?) = (?P<op>\w+)\((?P<args>.*)\)(?: !(?P<pin>\S+))? in (\S+)")
 _VALUE = re.compile(r"(\S+): (\w+)\[([\d,]*)\]((?: [A-Z]\S*@\S+)*)(?: @(\S+))?")
-_PART = re.compile(r"(\S+)\[([\d,]+)\](?: cut (\d+)@(\S*))?(?: padded (\d+))?")
+_PART = re.compile(
+    r"(\S+)\[([\d,]+)\](?: stack (\d+)@(\S*))?(?: cut (\d+)@(\S*))?(?: padded (\d+))?"
+)
 _PROGRAM = re.compile(
     r"program (\S+) (\w+) tokens (\d+) sequences (\d+) logits (\w+) arena (\d+) \{"
 )
@@ -163,12 +166,13 @@ class _Reader:
         match = _PART.fullmatch(text)
         if match is None:
             raise self._wrong(f"{text!r} is no part of a weight")
-        tensor, shape, dim, axes, padded = match.groups()
+        tensor, shape, count, over, dim, axes, padded = match.groups()
         sizes = tuple(map(int, shape.split(",")))
+        stack = Stack(int(count), _names(over)) if count else None
         if dim is None:
-            return WeightPart(tensor, sizes)
+            return WeightPart(tensor, sizes, stack=stack)
         whole = int(padded) if padded else sizes[int(dim)]
-        return WeightPart(tensor, sizes, int(dim), _names(axes), whole)
+        return WeightPart(tensor, sizes, int(dim), _names(axes), whole, stack)
 
     def _programs(self) -> Iterator[DraftProgram]:
         while self.at < len(self.lines):

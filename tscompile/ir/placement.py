@@ -59,6 +59,11 @@ def over(mesh: Mesh, axes: Iterable[str], placement: Placement) -> Placements:
     return tuple(placement if axis.name in names else REPLICATE for axis in mesh.axes)
 
 
+def by_replica(mesh: Mesh) -> Placements:
+    """Each attention replica its own rows, whole on all of its ranks."""
+    return over(mesh, mesh.groups["ATTN_DP"], Shard(0))
+
+
 def axes_with(mesh: Mesh, placements: Placements, placement: Placement) -> tuple[str, ...]:
     """The axes on which `placements` is `placement`, innermost first."""
     pairs = zip(mesh.axes, placements, strict=True)

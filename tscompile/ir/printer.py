@@ -102,6 +102,8 @@ def _weight(mesh: Mesh, weight: DraftWeight) -> str:
 
 def _part(part: WeightPart) -> str:
     text = f"{part.tensor}[{','.join(map(str, part.shape))}]"
+    if part.stack is not None:
+        text += f" stack {part.stack.count}@{'+'.join(part.stack.axes)}"
     if part.dim is not None:
         text += f" cut {part.dim}@{'+'.join(part.axes)}"
         if part.padded != part.shape[part.dim]:

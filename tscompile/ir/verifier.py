@@ -41,7 +41,7 @@ TABLE = (
     Invariant(invariants.ops_are_known_with_all_attributes),
     Invariant(invariants.caches_are_threaded),
     Invariant(invariants.weights_are_as_in_the_table),
-    Invariant(invariants.types_follow, last=Stage.PLAN_BUCKETS),
+    Invariant(invariants.global_types_follow, last=Stage.PLAN_BUCKETS),
     Invariant(invariants.values_are_placed, first=Stage.PROPAGATE_PLACEMENTS),
     Invariant(invariants.tiles_divide, first=Stage.PROPAGATE_PLACEMENTS, last=Stage.LOWER_RESHARDS),
     Invariant(

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from math import gcd
 
-from tscompile.ir.errors import ShardSizeError, UnsupportedLayoutError
+from tscompile.ir.errors import ShardSizeError
 from tscompile.ir.mesh import ParallelSizes, divisors
 from tscompile.models.config import ModelConfig
 
 
 def check_sizes(config: ModelConfig, sizes: ParallelSizes) -> None:
-    """Refuse sizes that do not divide what they cut, naming the legal ones.
-
-    ShardSizeError for heads and widths; UnsupportedLayoutError where attention would run on
-    several replicas, which no program can express yet.
-    """
+    """Refuse sizes that do not divide what they cut, naming the legal ones: ShardSizeError."""
     heads = f"{config.heads} attention heads and {config.kv_heads} KV heads"
     width = f"an intermediate size of {config.intermediate}"
     _check("attn_tp", sizes.attn_tp, gcd(config.heads, config.kv_heads), heads)
     _check("dense_tp", sizes.dense_tp, config.intermediate, width)
-    if sizes.attn_tp != sizes.world:
-        raise UnsupportedLayoutError(
-            f"attn_tp = {sizes.attn_tp} leaves {sizes.world // sizes.attn_tp} attention replicas "
-            f"in world = {sizes.world}",
-            remedy=f"set attn_tp to {sizes.world}, or world to {sizes.attn_tp}",
-            where="parallel.attn_tp",
-        )
 
 
 def _check(name: str, ranks: int, whole: int, what: str) -> None:

@@ -14,12 +14,12 @@ from tscompile.ir.placement import (
     Placements,
     Replicate,
     Shard,
-    over,
+    by_replica,
     replicated,
 )
-from tscompile.models.annotations import Annotation, CacheLayer
+from tscompile.models.annotations import Annotation, CacheLayer, WeightAnnotation
 from tskernels.schema import DType, TensorType
-from tsruntime.artifact.schema import CacheGroup, Mesh, WeightPart
+from tsruntime.artifact.schema import CacheGroup, Mesh, Stack, WeightPart
 
 
 def bind_cache_groups(layers: Sequence[CacheLayer], dtype: DType) -> tuple[CacheGroup, ...]:
@@ -51,6 +51,9 @@ def _weight(parameter: Parameter, mesh: Mesh, dtype: DType) -> DraftWeight:
     annotation, shape = parameter.annotation, list(parameter.shape)
     placements = replicated(mesh) if annotation is None else bind(mesh, annotation)
     part = WeightPart(parameter.name, parameter.shape)
+    if parameter.stacked:
+        count, *one = shape
+        part = WeightPart(parameter.name, tuple(one), stack=Stack(count))
     if isinstance(annotation, by_group.Shard) and annotation.padded:
         ranks = mesh.size(mesh.groups[annotation.group])
         padded = -(-shape[annotation.dim] // ranks) * ranks
@@ -60,9 +63,21 @@ def _weight(parameter: Parameter, mesh: Mesh, dtype: DType) -> DraftWeight:
     return DraftWeight(parameter.name, TensorType(dtype, tuple(shape)), placements, (part,))
 
 
-def bind(mesh: Mesh, annotation: Annotation) -> Placements:
-    """Placements that a binding annotation gives: its group's axes, Replicate on the others."""
-    return over(mesh, mesh.groups[annotation.group], _placement(annotation))
+def bind(mesh: Mesh, annotation: WeightAnnotation) -> Placements:
+    """Placements that binding annotations give: their groups' axes, Replicate on the others."""
+    placements = list(replicated(mesh))
+    for one in annotation if isinstance(annotation, tuple) else (annotation,):
+        axes, placement = mesh.groups[one.group], _placement(one)
+        for index, axis in enumerate(mesh.axes):
+            if axis.name in axes:
+                placements[index] = placement
+    return tuple(placements)
+
+
+def bind_cache(mesh: Mesh, layer: CacheLayer) -> Placements:
+    """A layer's pool: as its annotation says, and each attention replica its own pages."""
+    pairs = zip(bind(mesh, layer.placement), by_replica(mesh), strict=True)
+    return tuple(own if own != Replicate() else placed for placed, own in pairs)
 
 
 def _placement(annotation: Annotation) -> Placement:

@@ -16,7 +16,11 @@ from tsruntime.artifact.schema import (
     KvCache,
     Mesh,
     RankIndex,
+    WeightPart,
 )
+
+_STARTS = {"embedding": ("vocab_start", 1), "experts": ("expert_start", 3)}
+"""Ops that count from the first row of a weight: the attribute that says so, and which input."""
 
 
 def localize(draft: Draft) -> Draft:
@@ -45,35 +49,44 @@ def _local_value(mesh: Mesh, value: DraftValue) -> DraftValue:
 
 
 def _local_node(mesh: Mesh, node: Node, program: DraftProgram) -> Node:
-    """An embedding's rows begin where this rank's part of the vocabulary does."""
-    if node.op != "embedding" or node.inputs[1] is None:
+    """An op's part of the vocabulary, or of the experts, begins where this rank's weight does."""
+    if node.op not in _STARTS:
         return node
-    weight = program.values[node.inputs[1]]
+    attribute, position = _STARTS[node.op]
+    weight = program.values[node.inputs[position] or ""]
     axes = axes_with(mesh, weight.placements, Shard(0))
     if not axes:
         return node
     rows = local_shape(mesh, weight.type.shape, weight.placements)[0]
-    start: dict[str, Attribute] = {"vocab_start": RankIndex(axes, rows)}
+    start: dict[str, Attribute] = {attribute: RankIndex(axes, rows)}
     return replace(node, attributes={**node.attributes, **start})
 
 
 def _local_weight(mesh: Mesh, weight: DraftWeight) -> DraftWeight:
-    dims = sharded_dims(weight.placements)
-    if not dims:
+    if not sharded_dims(weight.placements):
         return weight
+    shape = local_shape(mesh, weight.type.shape, weight.placements)
+    parts = tuple(_local_part(mesh, weight, part) for part in weight.parts)
+    return replace(weight, type=replace(weight.type, shape=shape), parts=parts)
+
+
+def _local_part(mesh: Mesh, weight: DraftWeight, part: WeightPart) -> WeightPart:
+    """The stack's numbers cut as dim 0 of the weight is, each tensor as its further dims are."""
+    stacked = 0
+    if part.stack is not None:
+        stacked, over = 1, axes_with(mesh, weight.placements, Shard(0))
+        part = replace(part, stack=replace(part.stack, axes=over))
+    dims = [dim - stacked for dim in sharded_dims(weight.placements) if dim >= stacked]
     if len(dims) > 1:
         raise UnsupportedLayoutError(
             f"weight {weight.name} is cut in two dims: {label(mesh, weight.placements)}",
             remedy="annotate it over groups that cut one dim only",
             where=weight.name,
         )
-    dim = max(dims)
-    axes = axes_with(mesh, weight.placements, Shard(dim))
-    shape = local_shape(mesh, weight.type.shape, weight.placements)
-    parts = tuple(
-        replace(p, dim=dim, axes=axes, padded=p.padded or p.shape[dim]) for p in weight.parts
-    )
-    return replace(weight, type=replace(weight.type, shape=shape), parts=parts)
+    for dim in dims:
+        axes = axes_with(mesh, weight.placements, Shard(dim + stacked))
+        part = replace(part, dim=dim, axes=axes, padded=part.padded or part.shape[dim])
+    return part
 
 
 def _local_cache(draft: Draft) -> KvCache:

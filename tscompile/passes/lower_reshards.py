@@ -1,38 +1,38 @@
-"""Lower every reshard to collectives over sets of axes, local slices and masks."""
+"""Lower every reshard to what runs: one collective, slice or mask, and the permutes beside it.
+
+The search has already cut each reshard into single steps; here each becomes its ops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tscompile.cost.model import Collective
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue
 from tscompile.ir.errors import UnsupportedLayoutError
-from tscompile.ir.graph import RESHARD, Node
-from tscompile.ir.placement import (
-    Partial,
-    Placement,
-    Placements,
-    Replicate,
-    Shard,
-    axes_with,
-    label,
-    local_shape,
+from tscompile.ir.graph import GATHER_DIGITS, RESHARD, SCATTER_DIGITS, Node
+from tscompile.ir.placement import Placements, label
+from tscompile.search.layout import Digits, View, tile_shape
+from tscompile.search.steps import (
+    Action,
+    Communicate,
+    Mask,
+    Permute,
+    Slice,
+    Step,
+    actions,
+    step_between,
 )
-from tskernels.schema import TensorType
 from tsruntime.artifact.schema import Attribute, Mesh, RankIndex
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One collective or local op of a lowered reshard, and the placements after it."""
-
-    op: str
-    attributes: dict[str, Attribute]
-    placements: Placements
-
-
 def lower_reshards(draft: Draft) -> Draft:
-    """Replace each reshard by the steps that `lower` gives."""
+    """Replace each reshard by the ops that run. Raises UnsupportedLayoutError for no single step.
+
+    A reshard's attributes name the axes that may cut the dims that it scatters and gathers (see
+    `View`): where those that move are not the outermost of those that a rank holds, blocks are put
+    in order by a local permute.
+    """
     return replace(draft, programs=tuple(_lowered(draft.mesh, p) for p in draft.programs))
 
 
@@ -40,120 +40,79 @@ def _lowered(mesh: Mesh, program: DraftProgram) -> DraftProgram:
     values = dict(program.values)
     nodes: list[Node] = []
     for node in program.nodes:
-        if node.op == RESHARD:
-            nodes.extend(_replacement(mesh, node, values))
-        else:
-            nodes.append(node)
+        nodes.extend(_replacement(mesh, node, values) if node.op == RESHARD else (node,))
     return replace(program, values=values, nodes=tuple(nodes))
 
 
 def _replacement(mesh: Mesh, node: Node, values: dict[str, DraftValue]) -> list[Node]:
     assert node.inputs[0] is not None
     (result,), source = node.outputs, values[node.inputs[0]]
-    steps = lower(mesh, source.type, source.placements, values[result].placements)
+    target = values[result].placements
+    step = _step(mesh, node, source.placements, target)
+    view = View(source.type.shape, _digits(node, step, len(source.type.shape)), 1)
+    run = actions(mesh.axes, view, source.placements, step)
     nodes: list[Node] = []
-    current = source.name
-    for number, step in enumerate(steps, 1):
-        name = result if number == len(steps) else f"{result}.{number}"
-        values[name] = DraftValue(name, source.type, step.placements)
-        nodes.append(Node(step.op, (current,), (name,), step.attributes, node.module))
+    current, placed = source.name, source.placements
+    for number, action in enumerate(run, 1):
+        placed = placed if isinstance(action, Permute) else target
+        name = result if number == len(run) else f"{result}.{number}"
+        values[name] = replace(values[result], name=name, placements=placed)
+        op, attributes = _op(mesh, action, tile_shape(mesh.axes, view.shape, target))
+        nodes.append(Node(op, (current,), (name,), attributes, node.module))
         current = name
     return nodes
 
 
-_ORDER = ("reduce_scatter", "slice", "all_to_all", "all_reduce", "mask", "all_gather")
-"""What makes the value smaller comes first."""
-
-
-def lower(
-    mesh: Mesh, type_: TensorType, source: Placements, target: Placements
-) -> tuple[Step, ...]:
-    """Steps from `source` to `target` of a value of global type `type_`.
-
-    Axes that change alike go in one step. Raises UnsupportedLayoutError for Shard to Partial, and
-    where the axes that change are not the innermost digits of the dim that they cut.
-    """
-    changes = dict.fromkeys((s, t) for s, t in zip(source, target, strict=True) if s != t)
-    ordered = sorted(changes, key=lambda change: _ORDER.index(_kind(*change)))
-    steps: list[Step] = []
-    current = source
-    for before, after in ordered:
-        changing = tuple(
-            axis.name
-            for axis, s, t in zip(mesh.axes, source, target, strict=True)
-            if (s, t) == (before, after)
+def _step(mesh: Mesh, node: Node, source: Placements, target: Placements) -> Step:
+    """The single step between the placements before and after a reshard."""
+    changes = {
+        axis.name: (s, t) for axis, s, t in zip(mesh.axes, source, target, strict=True) if s != t
+    }
+    distinct = set(changes.values())
+    step = step_between(tuple(changes), *distinct.pop()) if len(distinct) == 1 else None
+    if step is None:
+        raise UnsupportedLayoutError(
+            f"no single collective takes {node.inputs[0]} from "
+            f"{label(mesh, source) or 'Replicate'} to {label(mesh, target) or 'Replicate'}",
+            remedy="this is a defect of the search or of an edited plan: report it",
+            where=node.module,
         )
-        placements = tuple(
-            after if axis.name in changing else placement
-            for axis, placement in zip(mesh.axes, current, strict=True)
-        )
-        _check_digits(mesh, changing, current, placements)
-        attributes = _attributes(mesh, type_, changing, before, after, placements)
-        steps.append(Step(_kind(before, after), attributes, placements))
-        current = placements
-    return tuple(steps)
+    return step
 
 
-def _kind(source: Placement, target: Placement) -> str:
-    match source, target:
-        case Partial(), Replicate():
-            return "all_reduce"
-        case Partial(), Shard():
-            return "reduce_scatter"
-        case Shard(), Replicate():
-            return "all_gather"
-        case Shard(), Shard():
-            return "all_to_all"
-        case Replicate(), Shard():
-            return "slice"
-        case Replicate(), Partial():
-            return "mask"
-        case _:
-            raise UnsupportedLayoutError(
-                f"a reshard from {source} to {target} does not exist",
-                remedy="this is a defect of a strategy's table; report it",
-            )
+def _digits(node: Node, step: Step, rank: int) -> Digits:
+    """The axes that may cut each dim, as far as the step needs to know them."""
+    found: list[tuple[str, ...]] = [()] * rank
+    for dim, name in ((step.scatter, SCATTER_DIGITS), (step.gather, GATHER_DIGITS)):
+        axes = node.attributes.get(name, ())
+        if dim is not None and isinstance(axes, tuple):
+            found[dim] = tuple(str(axis) for axis in axes)
+    return tuple(found)
 
 
-def _attributes(
-    mesh: Mesh,
-    type_: TensorType,
-    axes: tuple[str, ...],
-    source: Placement,
-    target: Placement,
-    placements: Placements,
-) -> dict[str, Attribute]:
-    ranks = mesh.size(axes)
-    group: dict[str, Attribute] = {"axes": axes, "size": ranks}
-    match source, target:
-        case Partial(reduce), Replicate():
-            return {**group, "reduce": reduce}
-        case Partial(reduce), Shard(dim):
-            return {**group, "dim": dim, "reduce": reduce}
-        case Shard(dim), Replicate():
-            return {**group, "dim": dim}
-        case Shard(old), Shard(new):
-            return {**group, "split_dim": new, "concat_dim": old}
-        case _, Shard(dim):
-            size = local_shape(mesh, type_.shape, placements)[dim]
-            return {"dim": dim, "start": RankIndex(axes, size), "size": size}
-        case _:
-            return {"coordinate": RankIndex(axes, 1)}
+def _op(mesh: Mesh, action: Action, tile: tuple[int, ...]) -> tuple[str, dict[str, Attribute]]:
+    """Op and attributes of an action; `tile` is one rank's shape after it."""
+    match action:
+        case Permute(dim, sizes, order):
+            return "permute", {"dim": dim, "sizes": sizes, "order": order}
+        case Slice(dim, axes):
+            size = tile[dim]
+            return "slice", {"dim": dim, "start": RankIndex(axes, size), "size": size}
+        case Mask(axes):
+            return "mask", {"coordinate": RankIndex(axes, 1)}
+        case Communicate():
+            return action.kind.value, _collective(mesh, action)
 
 
-def _check_digits(
-    mesh: Mesh, changing: Sequence[str], before: Placements, after: Placements
-) -> None:
-    """Tiles of a dim stay consecutive only if the axes that change are its innermost digits."""
-    order = [axis.name for axis in mesh.axes]
-    for placements in (before, after):
-        for placement in dict.fromkeys(placements):
-            axes = axes_with(mesh, placements, placement)
-            moved = [order.index(a) for a in axes if a in changing]
-            kept = [order.index(a) for a in axes if a not in changing]
-            if isinstance(placement, Shard) and moved and kept and max(moved) > min(kept):
-                raise UnsupportedLayoutError(
-                    f"a reshard from {label(mesh, before) or 'Replicate'} to "
-                    f"{label(mesh, after) or 'Replicate'} needs a permutation of tiles",
-                    remedy="choose sizes whose groups are equal",
-                )
+def _collective(mesh: Mesh, action: Communicate) -> dict[str, Attribute]:
+    given: dict[str, Attribute] = {"axes": action.axes, "size": mesh.size(action.axes)}
+    scatter, gather = action.scatter or 0, action.gather or 0
+    match action.kind:
+        case Collective.ALL_REDUCE:
+            return {**given, "reduce": "sum"}
+        case Collective.REDUCE_SCATTER:
+            return {**given, "dim": scatter, "reduce": "sum"}
+        case Collective.ALL_GATHER:
+            return {**given, "dim": gather}
+        case Collective.ALL_TO_ALL:
+            return {**given, "split_dim": scatter, "concat_dim": gather}

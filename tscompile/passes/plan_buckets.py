@@ -9,11 +9,11 @@ from typing import Literal
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue
 from tscompile.ir.errors import BucketError
 from tscompile.ir.graph import Graph, Node, cache_name
-from tscompile.ir.mesh import build_mesh
-from tscompile.ir.placement import replicated
+from tscompile.ir.mesh import build_mesh, replicas_of
+from tscompile.ir.placement import by_replica
 from tscompile.ir.request import CompileRequest
 from tscompile.ir.typing import infer_types
-from tscompile.passes.binding import bind, bind_cache_groups, bind_edges, bind_weights
+from tscompile.passes.binding import bind_cache, bind_cache_groups, bind_edges, bind_weights
 from tskernels.ops import OPS
 from tskernels.schema import DType, TensorType
 from tsruntime.artifact.schema import (
@@ -114,7 +114,7 @@ def _program(
     }
     nodes, output = _without_padding(graph, draft)
     for node in nodes:
-        types = infer_types(node, values)
+        types = infer_types(node, values, replicas_of(draft.mesh))
         for out, type_ in zip(node.outputs, types, strict=True):
             values[out] = _produced(node, out, type_, values)
     read = {value for node in nodes for value in node.inputs}
@@ -162,6 +162,10 @@ def _without_padding(graph: Graph, draft: Draft) -> tuple[tuple[Node, ...], str]
 
 def _input_values(graph: Graph, draft: Draft, tokens: int, sequences: int) -> dict[str, DraftValue]:
     def shape(name: str) -> tuple[int, ...]:
+        rows, *others = of_one(name)
+        return (rows * replicas_of(draft.mesh), *others)
+
+    def of_one(name: str) -> tuple[int, ...]:
         match name.partition(".")[0]:
             case "query_starts":
                 return (sequences + 1,)
@@ -172,9 +176,9 @@ def _input_values(graph: Graph, draft: Draft, tokens: int, sequences: int) -> di
             case _:
                 return (tokens,)
 
-    everywhere = replicated(draft.mesh)
+    own = by_replica(draft.mesh)
     return {
-        name: DraftValue(name, TensorType(DType.INT32, shape(name)), everywhere, InputStorage(name))
+        name: DraftValue(name, TensorType(DType.INT32, shape(name)), own, InputStorage(name))
         for name in graph.inputs
     }
 
@@ -188,7 +192,7 @@ def _cache_values(graph: Graph, draft: Draft) -> dict[str, DraftValue]:
         values[cache_name(index)] = DraftValue(
             cache_name(index),
             TensorType(dtype, shape),
-            bind(draft.mesh, layer.placement),
+            bind_cache(draft.mesh, layer),
             CacheStorage(layer.group, index),
         )
     return values

@@ -38,6 +38,7 @@ KV_WRITE = Rule(
     always(Strategy((S1, S1, S2, R), (S2,)), everywhere(4)),
     lambda types: 0,
     lambda types: 2 * (size_in_bytes(types.inputs[0]) + size_in_bytes(types.inputs[1])),
+    by_replica=Strategy((S0,) * 4, (S0,)),
 )
 
 
@@ -53,4 +54,5 @@ ATTENTION = Rule(
     always(Strategy((S1, S2, R, R, R), (S1,)), everywhere(5)),
     _attention_flops,
     lambda types: 4 * size_in_bytes(types.outputs[0]),
+    by_replica=Strategy((S0,) * 5, (S0,)),
 )

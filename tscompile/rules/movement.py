@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tscompile.ir.placement import Shard
 from tscompile.rules.rule import S0, S1, OpTypes, P, R, Rule, Strategy, always, everywhere, rows
 
 
@@ -13,6 +14,7 @@ SELECT_ROWS = Rule(
     "select_rows",
     always(everywhere(2), Strategy((S1, R), (S1,)), Strategy((P, R), (P,))),
     _nothing,
+    by_replica=Strategy((S0, S0), (S0,)),
 )
 
 _HEADS = always(Strategy((S1,), (S1,)), everywhere(1), Strategy((P,), (P,)), rows(1))
@@ -32,10 +34,11 @@ def _split(types: OpTypes) -> tuple[Strategy, ...]:
 
 def _narrow(types: OpTypes) -> tuple[Strategy, ...]:
     """A cut along another dim than the narrowed one changes nothing."""
-    other = S0 if types.attributes["dim"] == 1 else S1
+    rank = len(types.outputs[0].shape)
+    others = [Shard(dim) for dim in range(rank) if dim != types.attributes["dim"]]
     return (
         everywhere(1),
-        Strategy((other,), (other,), spread=other == S0),
+        *(Strategy((cut,), (cut,), spread=cut == S0) for cut in others),
         Strategy((P,), (P,)),
     )
 

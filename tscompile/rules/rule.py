@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from tskernels.schema import TensorType
@@ -59,14 +59,29 @@ def all_bytes(types: OpTypes) -> int:
 class Rule:
     """The strategies of an op, and on local types its arithmetic and its bytes of memory traffic.
 
-    Of equally cheap strategies the one listed first wins: a Shard is kept as long as it can be, a
-    Partial is summed at once.
+    Of equally cheap strategies the one listed first wins. `by_replica` is the only strategy along
+    axes of attention replicas of an op whose rows and pages are counted in their own replica's.
+    `variants` are attributes that choose how the op is computed, at another cost: the search takes
+    the cheapest.
     """
 
     op: str
     strategies: Callable[[OpTypes], tuple[Strategy, ...]]
     flops: Callable[[OpTypes], int]
     traffic: Callable[[OpTypes], int] = all_bytes
+    by_replica: Strategy | None = None
+    variants: tuple[Mapping[str, Attribute], ...] = ()
+
+    def along(self, types: OpTypes, *, replicas: bool) -> tuple[Strategy, ...]:
+        """The strategies along one axis, which may be one of attention replicas."""
+        if replicas and self.by_replica is not None:
+            return (self.by_replica,)
+        return self.strategies(types)
+
+    def ways(self, types: OpTypes) -> tuple[OpTypes, ...]:
+        """The op under the attributes of each variant; itself where there are none."""
+        variants = self.variants or ({},)
+        return tuple(replace(types, attributes={**types.attributes, **v}) for v in variants)
 
 
 def output_elements(types: OpTypes) -> int:

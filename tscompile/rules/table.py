@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tscompile.rules import attention, elementwise, linear, movement
+from tscompile.rules import attention, elementwise, linear, mla, movement
 from tscompile.rules.rule import Rule
 
 _ALL = (
@@ -18,6 +18,8 @@ _ALL = (
     attention.ROTARY,
     attention.KV_WRITE,
     attention.ATTENTION,
+    mla.LATENT_WRITE,
+    mla.MLA,
     movement.SELECT_ROWS,
     movement.UNFLATTEN,
     movement.FLATTEN,

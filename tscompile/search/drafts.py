@@ -1,28 +1,44 @@
-"""The exact search as a pass over drafts: `place` stands for the forward choice."""
+"""The exact search over a draft: every program placed, programs that are alike sharing work."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tscompile.cost.model import CostModel
+from tscompile.cost.topology import Topology
 from tscompile.ir.draft import Draft, DraftProgram
-from tscompile.search.costs import CostModel
+from tscompile.search.policies import PolicyName, policy_of
+from tscompile.search.program import Program
 from tscompile.search.reading import Reading
 from tscompile.search.segment import Compiler
-from tscompile.search.solution import solve
-from tscompile.search.topology import find_topology
+from tscompile.search.solution import Solution, solve
 from tscompile.search.writing import Writing
 
 
-def place(draft: Draft) -> Draft:
+def place(draft: Draft, topology: Topology, policy: PolicyName = PolicyName.OURS) -> Draft:
     """Give every value its placements by the exact search, with a `reshard` node for every step.
 
     Raises NoStrategyError where an op fits neither its weights nor the annotations around it.
     """
-    costs = CostModel(find_topology(draft.target.topology), draft.mesh.axes)
-    placed: list[DraftProgram] = []
-    for program in draft.programs:
-        reading = Reading(draft.mesh, program)
-        compiler = Compiler(costs, fuse=False, rules=reading.rule)
-        solution = solve(compiler.compile_(reading.program()))
-        placed.append(Writing(reading, solution).run())
-    return replace(draft, programs=tuple(placed))
+    compiler = Compiler(CostModel(topology, draft.mesh.axes), fuse=False)
+    return replace(
+        draft,
+        programs=tuple(_placed(draft, program, compiler, policy) for program in draft.programs),
+    )
+
+
+def _placed(
+    draft: Draft, program: DraftProgram, compiler: Compiler, policy: PolicyName
+) -> DraftProgram:
+    reading, abstract, solution = solved(draft, program, compiler, policy)
+    return Writing(reading, abstract, solution, compiler.costs).run()
+
+
+def solved(
+    draft: Draft, program: DraftProgram, compiler: Compiler, policy: PolicyName
+) -> tuple[Reading, Program, Solution]:
+    """One program as the search sees it, and its cheapest run under a policy."""
+    reading = Reading(draft.mesh, program)
+    abstract = reading.program()
+    limits = policy_of(policy, draft.mesh, abstract)
+    return reading, abstract, solve(compiler.sharing(limits, reading.rule).compile_(abstract))

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from tscompile.cost.model import Collective, CostModel, Price
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
-from tscompile.search.costs import Collective, CostModel, Price
 from tscompile.search.graph import Indices, Prices, combinations, encode, step_graph
 from tscompile.search.layout import View
 from tscompile.search.program import Operation

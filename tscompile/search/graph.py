@@ -16,8 +16,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from tscompile.cost.model import Collective, CostModel, Price
 from tscompile.ir.placement import Placement, Placements, Shard
-from tscompile.search.costs import Collective, CostModel, Price
 from tscompile.search.layout import Digits, MeshAxes, View, legal_placements
 from tscompile.search.steps import Step, StepKind, single_changes
 

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tscompile.ir.mesh import ATTN_DP, ATTN_TP, MeshAxes
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Placements, Shard
-from tsruntime.artifact.schema import Axis, Mesh
-
-MeshAxes: TypeAlias = tuple[Axis, ...]
-"""The axes of a mesh, innermost first: the hashable part of a `Mesh`."""
+from tsruntime.artifact.schema import Mesh
 
 Digits: TypeAlias = tuple[tuple[str, ...], ...]
 """For each dim the axes that may cut it, innermost first."""
@@ -80,8 +78,8 @@ def token_axes(mesh: Mesh, rows: int) -> tuple[str, ...]:
     All of ATTN_DP (its digit is the replica), then those of ATTN_TP, innermost first, while their
     product divides the rows.
     """
-    inner = dividing_axes(mesh.axes, mesh.groups["ATTN_TP"], rows)
-    return tuple(a.name for a in mesh.axes if a.name in inner or a.name in mesh.groups["ATTN_DP"])
+    inner = dividing_axes(mesh.axes, mesh.groups[ATTN_TP], rows)
+    return tuple(a.name for a in mesh.axes if a.name in inner or a.name in mesh.groups[ATTN_DP])
 
 
 def legal_placements(axes: MeshAxes, digits: Digits) -> tuple[Placements, ...]:

@@ -1,23 +1,26 @@
 """A draft's program as the search sees it, with the compiler's rule table and its annotations.
 
-Weights and caches are bound operands; program inputs are whole on every rank, so an op may take any
-slice of them. A replicated weight may be masked to stand beside partial sums.
+Weights and caches are bound operands. Program inputs are whole on every rank of a replica, so an op
+may take any slice of them, or gather them from all replicas: that happens once a program and is not
+priced. A replicated weight may be masked to stand beside partial sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tscompile.cost.model import FREE
 from tscompile.ir.draft import DraftProgram, DraftValue, Edge
 from tscompile.ir.graph import Node, layer_of
-from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from tscompile.ir.mesh import ATTN_DP
+from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Placements, Shard, by_replica
 from tscompile.rules import RULES, OpTypes, Strategy
-from tscompile.search.costs import FREE
 from tscompile.search.layout import MeshAxes, View, dividing_axes, make_view, token_axes
 from tscompile.search.program import Bound, Operation, Program
-from tscompile.search.rules import DEFERRED, deferral, rule_of
+from tscompile.search.rules import DEFERRED, deferral
 from tscompile.search.strategies import AxisStrategy, Rule, Setting, Work
+from tscompile.search.variants import cheapest
 from tskernels.ops import OPS
 from tskernels.schema import OpKind, TensorType
 from tsruntime.artifact.schema import CacheStorage, InputStorage, Mesh, WeightStorage
@@ -43,6 +46,7 @@ class Reading:
     def __init__(self, mesh: Mesh, draft: DraftProgram) -> None:
         self.mesh, self.draft = mesh, draft
         self.axes: MeshAxes = mesh.axes
+        self.replicas = mesh.size(mesh.groups[ATTN_DP])
         self.nodes: Mapping[str, Node] = {
             f"{position}.{node.op}": node for position, node in enumerate(draft.nodes)
         }
@@ -61,19 +65,29 @@ class Reading:
     def rule(self, operation: Operation) -> Rule:
         """The op's rule from the compiler's table, with the annotations around it."""
         if operation.kind == OUTPUT:
-            return rule_of(operation)
+            return Rule(OUTPUT, self._output_along, lambda setting: Work(0, launches=0))
         node = self.nodes[operation.name]
 
         def along(_: Operation, axis: str) -> tuple[AxisStrategy, ...]:
             index = [a.name for a in self.axes].index(axis)
-            found = [self._along(node, s, index) for s in self.strategies(node)]
+            found = [self._along(node, s, index) for s in self.strategies(node, index)]
             return tuple(dict.fromkeys(s for s in found if s is not None))
 
         return Rule(operation.kind, along, lambda setting: self._work(node, setting))
 
-    def strategies(self, node: Node) -> tuple[Strategy, ...]:
-        """What the table has for a node."""
-        return RULES[node.op].strategies(self._types(node))
+    @property
+    def output_placements(self) -> Placements:
+        """The logits: each replica's own rows, whole on all of its ranks."""
+        return by_replica(self.mesh)
+
+    def _output_along(self, operation: Operation, axis: str) -> tuple[AxisStrategy, ...]:
+        index = [a.name for a in self.axes].index(axis)
+        return (AxisStrategy((self.output_placements[index],), ()),)
+
+    def strategies(self, node: Node, axis: int) -> tuple[Strategy, ...]:
+        """What the table has for a node along an axis."""
+        replicas = self.axes[axis].name in self.mesh.groups[ATTN_DP]
+        return RULES[node.op].along(self.types(node), replicas=replicas)
 
     def slots(self, node: Node) -> list[Slot | None]:
         """A node's inputs; None for an absent one."""
@@ -178,7 +192,8 @@ class Reading:
             if slot is not None and slot.kind in ("weight", "cache")
         )
 
-    def _types(self, node: Node) -> OpTypes:
+    def types(self, node: Node) -> OpTypes:
+        """Global types and attributes of a node."""
         values = self.draft.values
         return OpTypes(
             tuple(None if name is None else values[name].type for name in node.inputs),
@@ -193,8 +208,11 @@ class Reading:
         local = {name: setting.shape(i) for i, name in enumerate(names)}
 
         def tile(name: str) -> TensorType:
-            type_ = self.draft.values[name].type
-            return replace(type_, shape=local.get(name, type_.shape))
+            value = self.draft.values[name]
+            if isinstance(value.storage, InputStorage):
+                rows, *others = value.type.shape
+                return replace(value.type, shape=(rows // self.replicas, *others))
+            return replace(value.type, shape=local.get(name, value.type.shape))
 
         types = OpTypes(
             tuple(None if name is None else tile(name) for name in node.inputs),
@@ -206,7 +224,8 @@ class Reading:
             extra = deferral(setting.costs)
         view = OPS[node.op].schema.kind is OpKind.VIEW
         rule = RULES[node.op]
-        return Work(rule.traffic(types), rule.flops(types), 0 if view else 1, extra)
+        way = cheapest(setting.costs, rule, types)
+        return Work(rule.traffic(way), rule.flops(way), 0 if view else 1, extra)
 
     def _cuts(self) -> tuple[int, ...]:
         """Before the first add of each layer: behind attention, where little is left open."""
@@ -223,15 +242,20 @@ class Reading:
         for node in self.draft.nodes:
             for name in self.computed(node):
                 type_ = self.draft.values[name].type
-                shape = type_.shape
-                cut = [
+                inner = [
                     dividing_axes(self.axes, sorted(digits.get((name, dim), ())), extent)
-                    for dim, extent in enumerate(shape)
+                    for dim, extent in enumerate(type_.shape)
                 ]
-                if shape and shape[0] in (self.draft.tokens, self.draft.sequences):
-                    cut[0] = token_axes(self.mesh, shape[0])
-                views[name] = make_view(self.axes, shape, cut, type_.dtype.itemsize)
+                views[name] = self.view(type_, inner)
         return views
+
+    def view(self, type_: TensorType, inner: Sequence[Sequence[str]] = ()) -> View:
+        """A value of a token dim and others that the axes `inner` may cut."""
+        cut = list(inner or ((),) * len(type_.shape))
+        rows = type_.shape[0] // self.replicas
+        if rows in (self.draft.tokens, self.draft.sequences):
+            cut[0] = token_axes(self.mesh, rows)
+        return make_view(self.axes, type_.shape, cut, type_.dtype.itemsize)
 
     def _natural_digits(self) -> dict[tuple[str, int], set[str]]:
         """The axes that may cut each inner dim: those of a bound operand that it stems from."""
@@ -248,7 +272,7 @@ class Reading:
     def _spread(self, node: Node, axis: int, digits: dict[tuple[str, int], set[str]]) -> None:
         name = self.axes[axis].name
         seeded = any(isinstance(b.placements[axis], Shard) for b in self._bound(node))
-        for strategy in self.strategies(node):
+        for strategy in self.strategies(node, axis):
             if not self.fits(node, strategy, axis):
                 continue
             cuts = [

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tscompile.cost.model import CostModel, Price
 from tscompile.ir.placement import Placements
-from tscompile.search.costs import CostModel, Price
 from tscompile.search.graph import UNREACHABLE, Prices, StepGraph, decode, step_graph
 from tscompile.search.layout import View
 from tscompile.search.steps import Step

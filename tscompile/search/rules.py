@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 
+from tscompile.cost.model import FREE, Collective, CostModel, Price
 from tscompile.ir.placement import PARTIAL, REPLICATE, Shard
-from tscompile.search.costs import FREE, Collective, CostModel, Price
 from tscompile.search.program import Operation
 from tscompile.search.strategies import AxisStrategy, Rule, Setting, Work
 

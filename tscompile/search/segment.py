@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tscompile.search.costs import CostModel, Price
+from tscompile.cost.model import CostModel, Price
 from tscompile.search.fusions import batches_at
 from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.holdings import Stock
@@ -100,6 +100,15 @@ class Compiler:
         self._rules = rules
         self._stocks: dict[View, Stock] = {}
         self._batches: dict[object, Batch] = {}
+
+    def sharing(self, policy: Policy | None, rules: Callable[[Operation], Rule]) -> Compiler:
+        """Another compiler at the same costs, under which ops that are alike are worked out once.
+
+        Rules must give equal strategies and work to ops of equal views, attributes and detail.
+        """
+        other = Compiler(self.costs, policy, fuse=self._fuse, rules=rules)
+        other._stocks, other._batches = self._stocks, self._batches
+        return other
 
     def compile_(self, program: Program) -> Compiled:
         """Cut the program into segments, equal ones once."""

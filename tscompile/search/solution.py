@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tscompile.cost.model import FREE, Price
 from tscompile.ir.placement import Placements
-from tscompile.search.costs import FREE, Price
 from tscompile.search.graph import Indices
 from tscompile.search.reshard import Move
 from tscompile.search.segment import Choices, Compiled, Cut

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tscompile.search.costs import FREE, Price
+from tscompile.cost.model import FREE, Price
 from tscompile.search.dp import Frontier, Origin, explore
 from tscompile.search.expansion import State
 from tscompile.search.graph import decode

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from tscompile.cost.model import FREE, Collective, CostModel, Price
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Placements, Shard
-from tscompile.search.costs import FREE, Collective, CostModel, Price
 from tscompile.search.layout import (
     MeshAxes,
     View,

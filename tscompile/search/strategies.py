@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tscompile.cost.model import FREE, CostModel, Price
 from tscompile.ir.errors import NoStrategyError
 from tscompile.ir.placement import Placement, Placements, Shard
-from tscompile.search.costs import FREE, CostModel, Price
 from tscompile.search.graph import Indices, Prices, StepGraph, combinations, encode, step_graph
 from tscompile.search.layout import MeshAxes, View, tile_bytes, tile_shape
 from tscompile.search.program import Operation

@@ -5,38 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tscompile.cost.model import FREE, CostModel
 from tscompile.ir.draft import DraftProgram, DraftValue
-from tscompile.ir.graph import RESHARD, Node
-from tscompile.ir.placement import Placements, replicated
-from tscompile.rules import Strategy
-from tscompile.search.reading import OUTPUT, Reading
+from tscompile.ir.graph import GATHER_DIGITS, RESHARD, SCATTER_DIGITS, Node
+from tscompile.ir.placement import REPLICATE, Placements, local_shape
+from tscompile.rules import RULES, OpTypes, Strategy
+from tscompile.search.layout import View
+from tscompile.search.program import Program
+from tscompile.search.reading import OUTPUT, Reading, Slot
+from tscompile.search.reshard import Move
 from tscompile.search.solution import Reshard, Run, Solution
+from tscompile.search.steps import after, step_between
+from tscompile.search.variants import cheapest
+from tskernels.schema import TensorType
+from tsruntime.artifact.schema import Attribute
 
 
 class Writing:
     """A solution as a draft program: a name for each placement that a value is live in."""
 
-    def __init__(self, reading: Reading, solution: Solution) -> None:
+    def __init__(
+        self, reading: Reading, program: Program, solution: Solution, costs: CostModel
+    ) -> None:
         self.reading, self.solution, self.draft = reading, solution, reading.draft
         self.values = {n: v for n, v in self.draft.values.items() if v.is_bound}
         self.variants = {n: {v.placements: n} for n, v in self.values.items()}
         self.nodes: list[Node] = []
+        self.views, self.costs = program.values, costs
 
     def run(self) -> DraftProgram:
         """The placed program; its annotations are spent."""
         for action in self.solution.actions:
             if isinstance(action, Reshard):
-                move = action.move
-                self._reshard(action.value, move.source, move.target, self._module(action.position))
+                view = self.views[action.value]
+                self._reshard(action.value, view, action.move, self._module(action.position))
             elif action.option.kind != OUTPUT:
                 self._node(action)
-        whole = replicated(self.reading.mesh)
         return replace(
             self.draft,
             values=self.values,
             nodes=tuple(self.nodes),
-            output=self.variants[self.draft.output][whole],
+            output=self.variants[self.draft.output][self.reading.output_placements],
             edges=(),
+            predicted=self.solution.price,
         )
 
     def _module(self, position: int) -> str:
@@ -54,16 +65,31 @@ class Writing:
                 continue
             wanted = tuple(strategy.inputs[position] for strategy in taken)
             if wanted not in self.variants[slot.name]:
-                self._reshard(slot.name, slot.value.placements, wanted, node.module)
+                self._bring(slot, wanted, node.module)
             inputs.append(self.variants[slot.name][wanted])
-        self.nodes.append(replace(node, inputs=tuple(inputs)))
         for name in reading.computed(node):
             self.values[name] = replace(self.draft.values[name], placements=placed[name])
             self.variants[name] = {placed[name]: name}
+        self.nodes.append(self._cheapest(replace(node, inputs=tuple(inputs))))
+
+    def _cheapest(self, node: Node) -> Node:
+        """The node with the attributes of the variant that the search priced."""
+
+        def tile(name: str) -> TensorType:
+            value = self.values.get(name) or self.draft.values[name]
+            shape = local_shape(self.reading.mesh, value.type.shape, value.placements)
+            return replace(value.type, shape=shape)
+
+        types = OpTypes(
+            tuple(None if name is None else tile(name) for name in node.inputs),
+            tuple(tile(name) for name in node.outputs),
+            node.attributes,
+        )
+        return replace(node, attributes=cheapest(self.costs, RULES[node.op], types).attributes)
 
     def _strategy(self, node: Node, placed: Mapping[str, Placements], axis: int) -> Strategy:
         """The first of the table that places what the search chose as it chose."""
-        for strategy in self.reading.strategies(node):
+        for strategy in self.reading.strategies(node, axis):
             if self.reading.fits(node, strategy, axis) and all(
                 name is None or name not in placed or placed[name][axis] == placement
                 for name, placement in (
@@ -74,9 +100,34 @@ class Writing:
                 return strategy
         raise AssertionError(f"{node.op} has no strategy for {placed}")
 
-    def _reshard(self, name: str, source: Placements, target: Placements, module: str) -> None:
+    def _bring(self, slot: Slot, wanted: Placements, module: str) -> None:
+        """An input or weight as `wanted`: sliced or masked first, then gathered over replicas."""
+        view = self.reading.view(slot.value.type)
+        at = slot.value.placements
+        while at != wanted:
+            changes = [(s, t) for s, t in zip(at, wanted, strict=True) if s != t]
+            source, target = min(changes, key=lambda change: change[0] != REPLICATE)
+            names = tuple(
+                axis.name
+                for axis, s, t in zip(self.reading.axes, at, wanted, strict=True)
+                if (s, t) == (source, target)
+            )
+            step = step_between(names, source, target)
+            assert step is not None, f"{slot.name} as {wanted}"
+            move = Move(at, after(self.reading.axes, at, step), step, FREE)
+            if move.target not in self.variants[slot.name]:
+                self._reshard(slot.name, view, move, module)
+            at = move.target
+
+    def _reshard(self, name: str, view: View, move: Move, module: str) -> None:
+        source, target, step = move.source, move.target, move.step
         result = self._fresh(f"{name}.{_word(source, target)}")
-        self.nodes.append(Node(RESHARD, (self.variants[name][source],), (result,), {}, module))
+        digits: dict[str, Attribute] = {
+            key: view.digits[dim]
+            for key, dim in ((SCATTER_DIGITS, step.scatter), (GATHER_DIGITS, step.gather))
+            if dim is not None and len(view.digits[dim]) > 1
+        }
+        self.nodes.append(Node(RESHARD, (self.variants[name][source],), (result,), digits, module))
         self.values[result] = DraftValue(result, self.draft.values[name].type, target)
         self.variants[name][target] = result
 

@@ -15,6 +15,17 @@ from tskernels.ops.attention.schema import attention, kv_write
 from tskernels.ops.collectives.schema import all_gather, all_reduce, all_to_all, reduce_scatter
 from tskernels.ops.elementwise.schema import add, silu_mul
 from tskernels.ops.embedding.schema import embedding
+from tskernels.ops.fused.schema import (
+    add_rms_norm,
+    linear_silu_mul,
+    qk_norm_rope_kv_write,
+    rope_kv_write,
+)
+from tskernels.ops.fused_collectives.schema import (
+    all_reduce_add_rms_norm,
+    reduce_scatter_add_rms_norm,
+    reduce_scatter_add_rms_norm_all_gather,
+)
 from tskernels.ops.indexing.schema import mask, permute, select_rows
 from tskernels.ops.indexing.schema import slice_ as slice  # noqa: A004 (the op's own name)
 from tskernels.ops.linear.schema import linear
@@ -28,8 +39,10 @@ __all__ = [
     "OPS",
     "Op",
     "add",
+    "add_rms_norm",
     "all_gather",
     "all_reduce",
+    "all_reduce_add_rms_norm",
     "all_to_all",
     "attention",
     "embedding",
@@ -38,12 +51,17 @@ __all__ = [
     "kv_write",
     "latent_write",
     "linear",
+    "linear_silu_mul",
     "mask",
     "mla",
     "narrow",
     "permute",
+    "qk_norm_rope_kv_write",
     "reduce_scatter",
+    "reduce_scatter_add_rms_norm",
+    "reduce_scatter_add_rms_norm_all_gather",
     "rms_norm",
+    "rope_kv_write",
     "rotary",
     "rotary_table",
     "route",
@@ -80,6 +98,13 @@ _ALL: tuple[Op[..., Any], ...] = (
     all_gather,
     reduce_scatter,
     all_to_all,
+    add_rms_norm,
+    linear_silu_mul,
+    rope_kv_write,
+    qk_norm_rope_kv_write,
+    all_reduce_add_rms_norm,
+    reduce_scatter_add_rms_norm,
+    reduce_scatter_add_rms_norm_all_gather,
 )
 
 OPS: Mapping[str, Op[..., Any]] = MappingProxyType({op.schema.name: op for op in _ALL})

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from tskernels.communicator import Communicator
 from tskernels.kernel import PORTABLE, BoundCall, Kernel, KernelSpec
-from tskernels.signatures import floats
+from tskernels.signatures import floats, movable
 
 
 def bind_all_reduce(call: BoundCall) -> Kernel:
     """Copy x into the output and reduce it there."""
     x, y = call.tensor(0), call.outputs[0]
-    group, reduce = _group(call), cast("str", call.attributes["reduce"])
+    group, reduce = group_of(call), cast("str", call.attributes["reduce"])
 
     def run() -> None:
         y.copy_(x)
@@ -29,7 +29,7 @@ def bind_all_reduce(call: BoundCall) -> Kernel:
 
 def bind_all_gather(call: BoundCall) -> Kernel:
     """Gather shards along `dim`: straight into the output where that is dim 0."""
-    x, y, group = call.tensor(0), call.outputs[0], _group(call)
+    x, y, group = call.tensor(0), call.outputs[0], group_of(call)
     blocks = _blocks(y, call.integer("dim"), group.size)
     staging = blocks if blocks.is_contiguous() else y.new_empty(blocks.shape)
 
@@ -43,7 +43,7 @@ def bind_all_gather(call: BoundCall) -> Kernel:
 
 def bind_reduce_scatter(call: BoundCall) -> Kernel:
     """Reduce x and keep this coordinate's part of `dim`."""
-    y, group = call.outputs[0], _group(call)
+    y, group = call.outputs[0], group_of(call)
     blocks = _blocks(call.tensor(0), call.integer("dim"), group.size)
     reduce = cast("str", call.attributes["reduce"])
 
@@ -55,7 +55,7 @@ def bind_reduce_scatter(call: BoundCall) -> Kernel:
 
 def bind_all_to_all(call: BoundCall) -> Kernel:
     """Cut along `split_dim`, exchange, concatenate along `concat_dim`."""
-    y, group = call.outputs[0], _group(call)
+    y, group = call.outputs[0], group_of(call)
     sent = _blocks(call.tensor(0), call.integer("split_dim"), group.size)
     received = _blocks(y, call.integer("concat_dim"), group.size)
     staging = y.new_empty(received.shape)
@@ -86,7 +86,7 @@ def _blocks(x: Tensor, dim: int, size: int) -> Tensor:
 
 SPECS = (
     KernelSpec("all_reduce", "communicator", bind_all_reduce, PORTABLE, floats("x")),
-    KernelSpec("all_gather", "communicator", bind_all_gather, PORTABLE, floats("x")),
+    KernelSpec("all_gather", "communicator", bind_all_gather, PORTABLE, movable("x")),
     KernelSpec("reduce_scatter", "communicator", bind_reduce_scatter, PORTABLE, floats("x")),
-    KernelSpec("all_to_all", "communicator", bind_all_to_all, PORTABLE, floats("x")),
+    KernelSpec("all_to_all", "communicator", bind_all_to_all, PORTABLE, movable("x")),
 )

@@ -1,8 +1,9 @@
-"""Schemas of the ops that select rows, slices and coordinates."""
+"""Schemas of the ops that select rows, slices and coordinates, or put blocks in order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from tskernels.op import define
 from tskernels.ops.indexing import reference
@@ -47,6 +48,30 @@ def _infer_slice(
     return infer_range("slice", inputs[0], attributes)
 
 
+def _infer_permute(
+    inputs: Sequence[TensorType | None], attributes: Mapping[str, AttributeValue]
+) -> tuple[TensorType, ...]:
+    x = ranked("permute.x", inputs[0], 1, 2, 3)
+    dim = normal_dim("permute", integer_attribute(attributes, "dim"), x)
+    sizes, order = (_integers(attributes, name) for name in ("sizes", "order"))
+    require(
+        prod(sizes) == x.shape[dim],
+        f"permute: the sizes {list(sizes)} do not make dim {dim} of size {x.shape[dim]}",
+    )
+    require(
+        sorted(order) == list(range(len(sizes))),
+        f"permute: {list(order)} is no order of {len(sizes)} blocks",
+    )
+    return (x,)
+
+
+def _integers(attributes: Mapping[str, AttributeValue], name: str) -> tuple[int, ...]:
+    value = attributes[name]
+    assert isinstance(value, tuple)
+    return tuple(entry for entry in value if isinstance(entry, int))
+
+
 select_rows = define(reference.select_rows, _infer_select_rows)
 mask = define(reference.mask, _infer_mask)
 slice_ = define(reference.slice_, _infer_slice)
+permute = define(reference.permute, _infer_permute)

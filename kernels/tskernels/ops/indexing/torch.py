@@ -1,11 +1,13 @@
-"""select_rows.torch, mask.torch and slice.torch."""
+"""select_rows.torch, mask.torch, slice.torch and permute.torch."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import torch
 
 from tskernels.kernel import PORTABLE, BoundCall, Kernel, KernelSpec
-from tskernels.signatures import floats, indices
+from tskernels.signatures import floats, indices, movable
 
 
 def bind_select_rows(call: BoundCall) -> Kernel:
@@ -44,10 +46,28 @@ def bind_slice(call: BoundCall) -> Kernel:
     return run
 
 
+def bind_permute(call: BoundCall) -> Kernel:
+    """Copy blocks of one dim in another order."""
+    x, y = call.tensor(0), call.outputs[0]
+    dim = call.integer("dim") % x.dim()
+    sizes = cast("tuple[int, ...]", call.attributes["sizes"])
+    order = cast("tuple[int, ...]", call.attributes["order"])
+    blocks = x.unflatten(dim, sizes)
+    moved = [*range(dim), *(dim + i for i in order), *range(dim + len(sizes), blocks.dim())]
+    source = blocks.permute(moved)
+    target = y.unflatten(dim, tuple(sizes[i] for i in order))
+
+    def run() -> None:
+        target.copy_(source)
+
+    return run
+
+
 SPECS = (
     KernelSpec(
         "select_rows", "torch", bind_select_rows, PORTABLE, {**floats("x"), **indices("rows")}
     ),
     KernelSpec("mask", "torch", bind_mask, PORTABLE, floats("x")),
-    KernelSpec("slice", "torch", bind_slice, PORTABLE, floats("x")),
+    KernelSpec("slice", "torch", bind_slice, PORTABLE, movable("x")),
+    KernelSpec("permute", "torch", bind_permute, PORTABLE, movable("x")),
 )

@@ -42,6 +42,13 @@ def equal(what: str, first: Runs, second: Runs) -> None:
         raise Refusal(f"{what} differ: {shown(first)} against {shown(second)}")
 
 
+def integers(attributes: Attributes, name: str) -> tuple[int, ...]:
+    """A tuple of whole numbers."""
+    value = attributes[name]
+    assert isinstance(value, tuple)
+    return tuple(entry for entry in value if isinstance(entry, int))
+
+
 def integer(attributes: Attributes, name: str) -> int:
     """An attribute that is a number, resolved for this rank."""
     value = attributes[name]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
+from math import prod
 
 from tsruntime.artifact.proof.errors import Refusal
 from tsruntime.artifact.proof.held import NOTHING
@@ -13,11 +15,12 @@ from tsruntime.artifact.proof.semantics.base import (
     Inputs,
     equal,
     integer,
+    integers,
     one,
     present,
     same_replica,
 )
-from tsruntime.artifact.proof.tile import Local, Piece, cut, local
+from tsruntime.artifact.proof.tile import Local, Piece, concatenated, cut, local
 
 
 def select_rows(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
@@ -41,6 +44,24 @@ def subrange(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Lo
     x = present(inputs[0])
     dim, start, size = (integer(attributes, name) for name in ("dim", "start", "size"))
     return (cut(x, dim % len(x.shape), start, size),)
+
+
+def permute(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
+    """Blocks of a dim, viewed as `sizes`, in another order: cut apart and put together again."""
+    x, dim = present(inputs[0]), integer(attributes, "dim") % len(present(inputs[0]).shape)
+    sizes, order = (integers(attributes, name) for name in ("sizes", "order"))
+    if prod(sizes) != x.shape[dim] or sorted(order) != list(range(len(sizes))):
+        raise Refusal(f"blocks of {sizes} in the order {order} are not its dim {dim}")
+    strides = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    kept = len(order)
+    while kept and order[kept - 1] == kept - 1:  # what stays innermost moves as one block
+        kept -= 1
+    starts = (
+        sum(digit * strides[i] for digit, i in zip(digits, order, strict=False))
+        for digits in product(*(range(sizes[i]) for i in order[:kept]))
+    )
+    block = prod(sizes[kept:])
+    return (concatenated([cut(x, dim, start, block) for start in starts], dim),)
 
 
 def split(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:

@@ -16,6 +16,7 @@ from tsruntime.artifact.proof.semantics.elementwise import add, rms_norm, silu_m
 from tsruntime.artifact.proof.semantics.movement import (
     flatten,
     mask,
+    permute,
     select_rows,
     split,
     subrange,
@@ -36,6 +37,7 @@ SEMANTICS: Mapping[str, Semantics] = MappingProxyType(
         "select_rows": select_rows,
         "mask": mask,
         "slice": subrange,
+        "permute": permute,
         "narrow": subrange,
         "split": split,
         "unflatten": unflatten,
