@@ -1,0 +1,90 @@
+"""What all families' configurations share: sizes, and how they are read from `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from tscompile.ir.errors import ModelConfigError
+from tscompile.models.config.moe import MoeConfig
+from tscompile.models.rope import RopeScaling
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Sizes and options of a decoder; families with more of them have a subclass.
+
+    `window` is the sliding window in tokens that every layer uses, or 0. `qkv_bias`, `o_bias` and
+    `mlp_bias` say which linears have biases; `qk_norm` normalises each query and key head; `moe` is
+    the mixture of experts that some layers have, or None.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    max_positions: int
+    rope: RopeScaling
+    tied_embeddings: bool = False
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    window: int = 0
+    moe: MoeConfig | None = None
+
+
+def read_size(config: Mapping[str, object], key: str, default: int | None = None) -> int:
+    """A positive integer, or `default` where `key` is absent; ModelConfigError otherwise."""
+    value = config.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ModelConfigError(
+            f"{key} = {value!r} is no positive integer",
+            remedy=f"give {key} in the model's config",
+            where=key,
+        )
+    return value
+
+
+def read_norm_eps(config: Mapping[str, object]) -> float:
+    """The epsilon of RMS norms; ModelConfigError where it is no positive number."""
+    value = config.get("rms_norm_eps", 1e-6)
+    if not isinstance(value, float) or value <= 0:
+        raise ModelConfigError(
+            f"rms_norm_eps = {value!r} is no positive number",
+            remedy="give rms_norm_eps in the model's config",
+            where="rms_norm_eps",
+        )
+    return value
+
+
+def refuse_unsupported(config: Mapping[str, object], *, layer_types: frozenset[str]) -> None:
+    """Options that would change the result and that no module here implements."""
+    only: Mapping[str, tuple[object, ...]] = {
+        "hidden_act": ("silu", "swish"),
+        "pruned_heads": ({}, []),
+        "quantization_config": (),
+        "pretraining_tp": (1, 0),
+        "layer_types": (),
+        "add_cross_attention": (False,),
+        "is_encoder_decoder": (False,),
+    }
+    for key, allowed in only.items():
+        value = config.get(key)
+        if value is None or value in allowed:
+            continue
+        if key == "layer_types" and set(cast("list[str]", value)) <= layer_types:
+            continue
+        shown = ", ".join(repr(a) for a in allowed) or "none"
+        raise ModelConfigError(
+            f"{key} = {value!r} is not supported",
+            remedy=f"use a checkpoint with another {key}; supported values: {shown}",
+            where=key,
+        )
