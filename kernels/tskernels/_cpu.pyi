@@ -4,6 +4,11 @@ Addresses are `Tensor.data_ptr()`, strides count elements and leave out the last
 contiguous; index arrays are contiguous int32. A shape is (rows, heads, width), a cache's is (pages,
 heads, page_size, width). `keep` is held as long as the kernel: pass what holds the tensors. Calling
 a kernel raises IndexError where a page or slot that it reads from memory lies outside.
+
+`linear_silu_mul` has weight [2 * width, k] for shape (rows, width, k), and needs `both`, a buffer
+of rows * 2 * width floats. `in_rows` makes one kernel of rms_norm, add, silu_mul, rotary and
+kv_write kernels of equally many rows (ValueError otherwise): all of them for some rows, then for
+the next.
 """
 
 from __future__ import annotations
@@ -21,6 +26,18 @@ def linear(
     weight: int,
     weight_stride: int,
     bias: int,
+    y: int,
+    y_stride: int,
+    shape: Shape,
+    keep: object,
+) -> Kernel: ...
+def linear_silu_mul(
+    x: int,
+    x_stride: int,
+    weight: int,
+    weight_stride: int,
+    bias: int,
+    both: int,
     y: int,
     y_stride: int,
     shape: Shape,
@@ -116,6 +133,7 @@ def rotary_table(
     y_stride: int,
     keep: object,
 ) -> Kernel: ...
+def in_rows(*parts: Kernel) -> Kernel: ...
 def set_num_threads(threads: int) -> None: ...
 def num_threads() -> int: ...
 def isa() -> str: ...

@@ -11,6 +11,9 @@ from tskernels.ops.elementwise import native as elementwise_native
 from tskernels.ops.elementwise import torch as elementwise_torch
 from tskernels.ops.embedding import native as embedding_native
 from tskernels.ops.embedding import torch as embedding_torch
+from tskernels.ops.fused import native as fused_native
+from tskernels.ops.fused import torch as fused_torch
+from tskernels.ops.fused_collectives import communicator as fused_communicator
 from tskernels.ops.indexing import torch as indexing_torch
 from tskernels.ops.linear import native as linear_native
 from tskernels.ops.linear import torch as linear_torch
@@ -30,6 +33,9 @@ SPECS: tuple[KernelSpec, ...] = (
     *elementwise_torch.SPECS,
     *embedding_native.SPECS,
     *embedding_torch.SPECS,
+    *fused_communicator.SPECS,
+    *fused_native.SPECS,
+    *fused_torch.SPECS,
     *indexing_torch.SPECS,
     *linear_native.SPECS,
     *linear_torch.SPECS,

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import pytest
 import torch
+from thread_group import SIZE, Exchange, ThreadCommunicator, run_group
 from torch import Tensor
 
 from tskernels.kernel import BoundCall
-from tskernels.op import resolve_attributes, tensor_type
-from tskernels.ops import OPS
 from tskernels.ops.collectives import group
 from tskernels.registry import REGISTRY
 from tskernels.schema import AttributeValue
 
-SIZE = 3
 
-
-@dataclass
-class Exchange:
-    """What the threads of one group share."""
-
-    barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(SIZE))
-    slots: list[Tensor | None] = field(default_factory=lambda: [None] * SIZE)
-
-
-@dataclass
-class ThreadCommunicator:
-    """A rank of `Exchange`; every call is checked for contiguous tensors."""
-
-    exchange: Exchange
-    rank: int
-    size: int = SIZE
-
-    def _all(self, x: Tensor) -> list[Tensor]:
-        assert x.is_contiguous()
-        self.exchange.slots[self.rank] = x.clone()
-        self.exchange.barrier.wait(10)
-        held = [slot for slot in self.exchange.slots if slot is not None]
-        self.exchange.barrier.wait(10)
-        return held
-
-    def all_reduce(self, x: Tensor, reduce: str) -> None:
-        x.copy_(group.all_reduce(self._all(x), reduce)[self.rank])
-
-    def all_gather(self, out: Tensor, x: Tensor) -> None:
-        assert out.is_contiguous()
-        out.copy_(torch.stack(self._all(x)))
-
-    def reduce_scatter(self, out: Tensor, x: Tensor, reduce: str) -> None:
-        assert out.is_contiguous()
-        out.copy_(group.all_reduce([held[self.rank] for held in self._all(x)], reduce)[0])
-
-    def all_to_all(self, out: Tensor, x: Tensor) -> None:
-        assert out.is_contiguous()
-        out.copy_(torch.stack([held[self.rank] for held in self._all(x)]))
-
-
-def run_group(op: str, shards: Sequence[Tensor], given: Mapping[str, object]) -> list[Tensor]:
-    """Each rank's output of one collective; every kernel runs twice, as in two steps."""
-    schema = OPS[op].schema
-    attributes: dict[str, AttributeValue] = resolve_attributes(
-        schema, {"axes": ("a",), "size": SIZE, **given}
-    )
-    (made,) = schema.infer([tensor_type(shards[0])], attributes)
-    outputs = [torch.full(made.shape, float("nan")) for _ in shards]
-    exchange = Exchange()
-
-    def rank(i: int) -> None:
-        communicator = ThreadCommunicator(exchange, i)
-        call = BoundCall((shards[i],), (outputs[i],), attributes, communicator)
-        kernel = REGISTRY.resolve(f"{op}.communicator").bind(call)
-        kernel()
-        kernel()
-
-    threads = [threading.Thread(target=rank, args=(i,)) for i in range(SIZE)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    return outputs
+def run(op: str, shards: Sequence[Tensor], given: Mapping[str, object]) -> list[Tensor]:
+    """Each rank's output of one collective."""
+    return [y for (y,) in run_group(f"{op}.communicator", [(x,) for x in shards], given)]
 
 
 def shards_of(*shape: int) -> list[Tensor]:
@@ -98,20 +33,20 @@ def check(got: Sequence[Tensor], want: Sequence[Tensor]) -> None:
 @pytest.mark.parametrize("reduce", ["sum", "max"])
 def test_all_reduce(reduce: str) -> None:
     shards = shards_of(4, 6)
-    check(run_group("all_reduce", shards, {"reduce": reduce}), group.all_reduce(shards, reduce))
+    check(run("all_reduce", shards, {"reduce": reduce}), group.all_reduce(shards, reduce))
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_all_gather(dim: int) -> None:
     shards = shards_of(4, 6)
-    check(run_group("all_gather", shards, {"dim": dim}), [torch.cat(shards, dim)] * SIZE)
+    check(run("all_gather", shards, {"dim": dim}), [torch.cat(shards, dim)] * SIZE)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "max"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_reduce_scatter(dim: int, reduce: str) -> None:
     shards = shards_of(3, 6)
-    got = run_group("reduce_scatter", shards, {"dim": dim, "reduce": reduce})
+    got = run("reduce_scatter", shards, {"dim": dim, "reduce": reduce})
     stacked = torch.stack(shards)
     total = shards[0] + shards[1] + shards[2] if reduce == "sum" else stacked.max(0).values
     check(got, total.chunk(SIZE, dim))
@@ -120,7 +55,7 @@ def test_reduce_scatter(dim: int, reduce: str) -> None:
 @pytest.mark.parametrize(("split", "concat"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_all_to_all(split: int, concat: int) -> None:
     shards = shards_of(3, 6)
-    got = run_group("all_to_all", shards, {"split_dim": split, "concat_dim": concat})
+    got = run("all_to_all", shards, {"split_dim": split, "concat_dim": concat})
     want = [torch.cat([s.chunk(SIZE, split)[i] for s in shards], concat) for i in range(SIZE)]
     check(got, want)
 

@@ -226,6 +226,31 @@ def mla_case(*lengths: tuple[int, int], absorbed: bool, heads: int = 3, page_siz
     return make
 
 
+def add_rms_norm_case(rows: int, width: int, *, strided: bool = False) -> Make:
+    def make(dtype: torch.dtype) -> Case:
+        make_one = column_slice if strided else normal
+        both = (make_one(dtype, rows, width), make_one(dtype, rows, width))
+        return Case((*both, normal(dtype, width)), {"eps": 1e-5})
+
+    return make
+
+
+def rope_kv_write_case(
+    rows: int, heads: tuple[int, int], width: int, turned: int, *, norm: bool, **options: bool
+) -> Make:
+    """Query, key and value as column slices of one packed product."""
+
+    def make(dtype: torch.dtype) -> Case:
+        parts = [column_slice(dtype, rows, h * width).view(rows, h, width) for h in heads]
+        _, value, cache, slots = kv_write_case(rows, heads[1], width, 3)(dtype).inputs
+        table = rotary_case(rows, 1, width, turned)(dtype).inputs[1]
+        gains = [normal(dtype, width), normal(dtype, width)] if norm else []
+        attributes: dict[str, AttributeValue] = {"eps": 1e-6} if norm else {}
+        return Case((*parts, value, *gains, table, cache, slots), {**attributes, **options})
+
+    return make
+
+
 def select_rows_case(dtype: torch.dtype) -> Case:
     return Case((column_slice(dtype, 9, 21), ints(8, 0, 3, 3)), {})
 
@@ -272,6 +297,26 @@ CASES: Mapping[str, tuple[Make, ...]] = {
         rotary_case(40, 3, 64, 32),
         rotary_case(5, 3, 10, 10, strided=True, interleaved=True),
         rotary_case(7, 2, 24, 8, interleaved=True),
+    ),
+    "add_rms_norm": (
+        add_rms_norm_case(1, 1),
+        add_rms_norm_case(3, 67, strided=True),
+        add_rms_norm_case(64, 576),
+    ),
+    "linear_silu_mul": (
+        *(linear_case(rows, 74, 61) for rows in (1, 2, 5, 9, 33)),
+        linear_case(3, 10, 7, bias=True),
+        linear_case(4, 1536, 64, bias=True, strided=True),
+    ),
+    "rope_kv_write": (
+        rope_kv_write_case(1, (9, 3), 64, 64, norm=False),
+        rope_kv_write_case(7, (4, 2), 24, 8, norm=False),
+        rope_kv_write_case(5, (2, 1), 10, 10, norm=False, interleaved=True),
+    ),
+    "qk_norm_rope_kv_write": (
+        rope_kv_write_case(1, (8, 2), 64, 64, norm=True),
+        rope_kv_write_case(7, (4, 2), 24, 8, norm=True),
+        rope_kv_write_case(5, (2, 1), 10, 10, norm=True, interleaved=True),
     ),
     "kv_write": (kv_write_case(1, 3, 64, 16), kv_write_case(11, 2, 10, 3)),
     "attention": (

@@ -110,6 +110,12 @@ struct Rotary {
     Extent extent;
 };
 
+// act.y = silu(gate's y) * up's y, where act.a and act.b are those two: y[rows, n] by column ranges.
+struct LinearSiluMul {
+    Linear gate, up;
+    Pair act;
+};
+
 struct RotaryTable {
     const std::int32_t* positions;
     const float* inv_freq;

@@ -27,6 +27,13 @@ Size chunk_rows(Size elements_per_row) {
     return std::max<Size>(1, kChunkElements / std::max<Size>(1, elements_per_row));
 }
 
+// The columns of a weight [n, k] that one thread takes at a time.
+Size chunk_columns(const Linear& c, Size weights) {
+    const Size row = weights * c.k * static_cast<Size>(sizeof(float));
+    const Size rows = kChunkBytes / std::max<Size>(1, row);
+    return std::max(kColumnStep, rows / kColumnStep * kColumnStep);
+}
+
 template <class Call>
 void over_rows(const Call& call, void (*loop)(const Call&, Size, Size), Size rows, Size per_row) {
     Pool::get().run(rows, chunk_rows(per_row),
@@ -90,7 +97,7 @@ void embedding_rows(const Embedding& c, Size begin, Size end) {
     }
 }
 
-void kv_write_rows(const KvWrite& c, Size begin, Size end) {
+void write_rows(const KvWrite& c, Size begin, Size end) {
     for (Size row = begin; row < end; ++row) {
         const Size page = c.slots[row] / c.cache.page_size;
         const Size offset = c.slots[row] - page * c.cache.page_size;
@@ -102,12 +109,30 @@ void kv_write_rows(const KvWrite& c, Size begin, Size end) {
     }
 }
 
+void check_slots(const KvWrite& c) {
+    const Size slots = c.cache.pages * c.cache.page_size;
+    for (Size row = 0; row < c.rows; ++row)
+        check(c.slots[row] >= 0 && c.slots[row] < slots, "kv_write's slot", c.slots[row], slots);
+}
+
 } // namespace
 
 void linear(const Linear& c) {
-    const Size rows = kChunkBytes / std::max<Size>(1, c.k * static_cast<Size>(sizeof(float)));
-    const Size chunk = std::max(kColumnStep, rows / kColumnStep * kColumnStep);
-    Pool::get().run(c.n, chunk, [&](Size begin, Size end) { isa().linear(c, begin, end); });
+    Pool::get().run(c.n, chunk_columns(c, 1),
+                    [&](Size begin, Size end) { isa().linear(c, begin, end); });
+}
+
+void linear_silu_mul(const LinearSiluMul& c) {
+    Pool::get().run(c.gate.n, chunk_columns(c.gate, 2), [&](Size begin, Size end) {
+        isa().linear(c.gate, begin, end);
+        isa().linear(c.up, begin, end);
+        Pair columns = c.act;
+        columns.a.data += begin;
+        columns.b.data += begin;
+        columns.y.data += begin;
+        columns.extent.width = end - begin;
+        isa().silu_mul(columns, 0, columns.extent.rows);
+    });
 }
 
 void attention(const Attention& c) {
@@ -121,27 +146,42 @@ void attention(const Attention& c) {
     });
 }
 
-void kv_write(const KvWrite& c) {
-    const Size slots = c.cache.pages * c.cache.page_size;
-    for (Size row = 0; row < c.rows; ++row)
-        check(c.slots[row] >= 0 && c.slots[row] < slots, "kv_write's slot", c.slots[row], slots);
-    over_rows(c, kv_write_rows, c.rows, 2 * c.cache.heads * c.cache.width);
+Rows rms_norm_rows(const RmsNorm& c) {
+    return {[c](Size begin, Size end) { isa().rms_norm(c, begin, end); }, c.extent.rows,
+            per_row(c.extent)};
 }
 
-void rms_norm(const RmsNorm& c) {
-    over_rows(c, isa().rms_norm, c.extent.rows, per_row(c.extent));
+Rows add_rows(const Pair& c) {
+    return {[c](Size begin, Size end) { isa().add(c, begin, end); }, c.extent.rows,
+            per_row(c.extent)};
 }
 
-void add(const Pair& c) {
-    over_rows(c, isa().add, c.extent.rows, per_row(c.extent));
+Rows silu_mul_rows(const Pair& c) {
+    return {[c](Size begin, Size end) { isa().silu_mul(c, begin, end); }, c.extent.rows,
+            per_row(c.extent)};
 }
 
-void silu_mul(const Pair& c) {
-    over_rows(c, isa().silu_mul, c.extent.rows, per_row(c.extent));
+Rows rotary_rows(const Rotary& c) {
+    return {[c](Size begin, Size end) { isa().rotary(c, begin, end); }, c.extent.rows,
+            per_row(c.extent)};
 }
 
-void rotary(const Rotary& c) {
-    over_rows(c, isa().rotary, c.extent.rows, per_row(c.extent));
+Rows kv_write_rows(const KvWrite& c) {
+    return {[c](Size begin, Size end) { write_rows(c, begin, end); }, c.rows,
+            2 * c.cache.heads * c.cache.width, [c] { check_slots(c); }};
+}
+
+void in_rows(const std::vector<Rows>& calls) {
+    if (calls.empty()) return;
+    Size cost = 0;
+    for (const Rows& call : calls) {
+        call.check();
+        cost += call.cost;
+    }
+    Pool::get().run(calls.front().count, chunk_rows(cost), [&](Size begin, Size end) {
+        for (const Rows& call : calls)
+            call.run(begin, end);
+    });
 }
 
 void rotary_table(const RotaryTable& c) {

@@ -67,7 +67,8 @@ def bind_all_to_all(call: BoundCall) -> Kernel:
     return run
 
 
-def _group(call: BoundCall) -> Communicator:
+def group_of(call: BoundCall) -> Communicator:
+    """The communicator of a call; TypeError where it is missing or of another size."""
     if call.communicator is None:
         raise TypeError("a collective is bound without its communicator")
     if call.communicator.size != call.attributes["size"]:

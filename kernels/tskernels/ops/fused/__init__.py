@@ -1,0 +1,1 @@
+"""Several ops in one kernel, without communication."""

@@ -1,0 +1,1 @@
+"""Reductions with the residual's addition and the norm that follow them, in one kernel."""
