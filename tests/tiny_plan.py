@@ -6,7 +6,7 @@ several ranks, heads, vocabulary and head columns are sharded over the axis `a`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +56,8 @@ class Sizes:
     token_budget: int = 16
     decode: tuple[int, ...] = (1, 2, 4)
     extend: tuple[tuple[int, int], ...] = ((8, 2), (16, 4))
+    host_pages: int = 0
+    steps_in_flight: int = 1
 
 
 @dataclass(slots=True)
@@ -126,8 +128,8 @@ def tiny_plan(sizes: Sizes = Sizes()) -> Plan:
         Mesh((Axis("a", world),), {"ATTN_TP": ("a",), "DENSE_TP": ("a",), "MOE_TP_EP": ("a",)}),
         DType.FLOAT32,
         VOCAB,
-        Limits(MAX_LEN, sizes.max_batch, sizes.token_budget, max_pages),
-        KvCache(sizes.page_size, sizes.pages, (group,)),
+        Limits(MAX_LEN, sizes.max_batch, sizes.token_budget, max_pages, sizes.steps_in_flight),
+        KvCache(sizes.page_size, sizes.pages, (group,), sizes.host_pages),
         tuple(_weight(world, name) for name in NAMES),
         (*decode, *extend),
         dummy_seed=0,
@@ -270,10 +272,15 @@ def tiny_logits(w: Mapping[str, NDArray[np.float64]], tokens: list[int]) -> NDAr
 
 
 def tiny_greedy(
-    whole: Mapping[str, NDArray[np.float64]], prompt: list[int], count: int
+    whole: Mapping[str, NDArray[np.float64]],
+    prompt: list[int],
+    count: int,
+    banned: Sequence[int] = (),
 ) -> list[int]:
-    """The `count` tokens that follow `prompt`, always the likeliest."""
+    """The `count` tokens that follow `prompt`, always the likeliest that is not `banned`."""
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(int(tiny_logits(whole, tokens)[-1].argmax()))
+        logits = tiny_logits(whole, tokens)[-1]
+        logits[list(banned)] = -np.inf
+        tokens.append(int(logits.argmax()))
     return tokens[len(prompt) :]

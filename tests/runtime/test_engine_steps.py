@@ -47,10 +47,10 @@ def outputs(events: Sequence[Event]) -> list[TokenOutput]:
 
 
 def finish_all(engine: Engine, limit: int = 2000) -> Mapping[int, list[TokenOutput]]:
-    """Step until nothing is live; outputs by request."""
+    """Step until nothing is live or in flight; outputs by request."""
     got = dict[int, list[TokenOutput]]()
     for _ in range(limit):
-        if not engine.live:
+        if not engine.busy:
             return got
         for output in outputs(engine.step()):
             got.setdefault(output.id, []).append(output)
@@ -81,11 +81,14 @@ REQUESTS = {
         (Sizes(token_budget=8, extend=((8, 4),)), False),
         (Sizes(pages=17), True),
         (Sizes(pages=17, decode=(1,), max_batch=4), True),
+        (Sizes(steps_in_flight=2), False),
+        (Sizes(pages=17, steps_in_flight=2), True),
     ],
-    ids=["room", "small budget", "small pool", "small pool, few decode buckets"],
+    ids=["room", "small budget", "small pool", "few decode buckets", "two steps", "two, small"],
 )
 def test_requests_together_get_the_tokens_they_get_alone(sizes: Sizes, retracts: bool) -> None:
     engine = make_engine(sizes)
+    assert not engine.busy
     for i, (tokens_in, count) in REQUESTS.items():
         assert engine.submit(Submit(i, tokens_in, greedy(count))) == []
     got = finish_all(engine)
@@ -115,13 +118,13 @@ def test_random_draws_and_penalties_survive_retraction() -> None:
         repetition_penalty=1.3, presence_penalty=0.5,
     )  # fmt: skip
     results = list[Mapping[int, list[int]]]()
-    for pages in (65, 17):
-        engine = make_engine(Sizes(pages=pages))
+    for pages, steps in ((65, 1), (17, 1), (17, 2)):
+        engine = make_engine(Sizes(pages=pages, steps_in_flight=steps))
         for i in range(5):
             engine.submit(Submit(i, prompt(i, 20), params))
         results.append({i: tokens(got) for i, got in finish_all(engine).items()})
         assert (engine.stats.retractions > 0) == (pages == 17)
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
 
 
 def test_a_prompt_found_in_the_cache_gives_the_same_tokens_and_says_so() -> None:

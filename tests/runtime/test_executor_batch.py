@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tsruntime.executor.batch import ForwardBatch, GroupBatch, Ints, decode, encode, idle_batch
+from tsruntime.executor.batch import (
+    NO_PROGRAM,
+    ForwardBatch,
+    GroupBatch,
+    Ints,
+    decode,
+    encode,
+    idle_batch,
+)
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 
@@ -26,12 +34,14 @@ def batches(draw: st.DrawFn) -> ForwardBatch:
             draw(ints(draw(st.integers(0, 4)), 3)),
             draw(ints(draw(st.integers(0, 4)), 2)),
             draw(ints(draw(st.integers(0, 4)))),
+            draw(ints(draw(st.integers(0, 4)), 2)),
+            draw(ints(draw(st.integers(0, 4)), 2)),
         )
         for _ in range(draw(st.integers(0, 3)))
     ]
     return ForwardBatch(
         draw(st.integers(0, 2**62)),
-        draw(st.integers(0, 1000)),
+        draw(st.integers(NO_PROGRAM, 1000)),
         draw(ints(sequences)),
         draw(ints(sequences)),
         draw(ints(sequences + 1)),
@@ -45,6 +55,7 @@ def same(a: ForwardBatch, b: ForwardBatch) -> bool:
     arrays_of = (
         [x.slots, x.seq_lens, x.query_starts, x.token_ids, x.positions]
         + [y for g in x.groups for y in (g.slot_mapping, g.table_deltas, g.copies, g.zero_pages)]
+        + [y for g in x.groups for y in (g.stores, g.loads)]
         for x in (a, b)
     )
     return (a.step, a.program, len(a.groups)) == (b.step, b.program, len(b.groups)) and all(

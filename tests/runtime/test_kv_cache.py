@@ -13,10 +13,10 @@ from tsruntime.kv_cache.pool import KvPools, pool_bytes
 from tsruntime.kv_cache.table import PageTable
 
 
-def cache(pages: int = 6) -> KvCache:
+def cache(pages: int = 6, host_pages: int = 0) -> KvCache:
     full = CacheGroup("full", (0, 2), 3, 4, DType.FLOAT32, ())
     window = CacheGroup("window", (1,), 2, 4, DType.BFLOAT16, (), window=8)
-    return KvCache(page_size=2, pages=pages, groups=(full, window))
+    return KvCache(page_size=2, pages=pages, groups=(full, window), host_pages=host_pages)
 
 
 def test_layers_are_parts_of_their_groups_pool() -> None:
@@ -57,6 +57,30 @@ def test_pages_copy_in_all_layers_and_nowhere_else() -> None:
     pools.copy_pages("full", np.array([[1, 4], [2, 5]], np.int32))
     assert torch.equal(pool[:, 4:6], before[:, 1:3])
     assert torch.equal(pool[:, :4], before[:, :4])
+
+
+@pytest.mark.parametrize("group", ["full", "window"])
+def test_pages_go_to_the_host_and_come_back_in_all_layers(group: str) -> None:
+    pools = KvPools(cache(host_pages=3))
+    pool, host = pools.group(group), pools.host(group)
+    assert host.shape == (len(pool), 4, *pool.shape[2:])
+    pool.copy_(torch.rand(pool.shape))
+    host.copy_(torch.rand(host.shape))
+    device_before, host_before = pool.clone(), host.clone()
+    pools.store_pages(group, np.array([[5, 1], [2, 3]], np.int32))
+    assert torch.equal(host[:, [1, 3]], device_before[:, [5, 2]])
+    assert torch.equal(host[:, [0, 2]], host_before[:, [0, 2]])
+    assert torch.equal(pool, device_before)
+    pools.load_pages(group, np.array([[3, 4], [1, 1]], np.int32))
+    assert torch.equal(pool[:, [4, 1]], device_before[:, [2, 5]])
+    assert torch.equal(pool[:, [0, 2, 3, 5]], device_before[:, [0, 2, 3, 5]])
+
+
+def test_without_host_pages_there_is_no_host_pool() -> None:
+    pools = KvPools(cache())
+    pools.store_pages("full", np.empty((0, 2), np.int32))
+    with pytest.raises(KeyError):
+        pools.host("full")
 
 
 def test_zeroed_pages_are_zero_and_others_stay() -> None:

@@ -187,11 +187,23 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Stack:
+    """`count` tensors of one shape (experts), stacked along a new dim 0, which `axes` cut."""
+
+    count: int
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WeightPart:
     """A slice of one checkpoint tensor: its `dim` cut over `axes`, this rank's digit kept.
 
     `shape` is the whole tensor's; `padded` is the size of `dim` after padding with zeros (equal to
     shape[dim] where nothing is padded). With `dim` None the tensor is taken whole.
+
+    With a `stack` the part is of `count` tensors, each cut so: `{}` in `tensor` stands for a
+    tensor's number, `shape` and `dim` are one tensor's, and this rank keeps its digit of the
+    numbers too. Such a part is the only one of its weight.
     """
 
     tensor: str
@@ -199,6 +211,7 @@ class WeightPart:
     dim: int | None = None
     axes: tuple[str, ...] = ()
     padded: int | None = None
+    stack: Stack | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,21 +252,30 @@ class CacheGroup:
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """Pages of every group. `pages` counts the null page."""
+    """Pages of every group. `pages` counts the null page; `host_pages` does not.
+
+    Of each group, `host_pages` more lie in host memory: what a retracted request had computed
+    waits there. With 0 it is computed again.
+    """
 
     page_size: int
     pages: int
     groups: tuple[CacheGroup, ...]
+    host_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the runtime admits. `max_pages` = ceil(max_model_len / page_size)."""
+    """What the runtime admits. `max_pages` = ceil(max_model_len / page_size).
+
+    With `steps_in_flight` 2 a step is planned while the one before it runs; with 1, after it.
+    """
 
     max_model_len: int
     max_batch: int
     token_budget: int
     max_pages: int
+    steps_in_flight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +304,29 @@ class Plan:
     programs: tuple[Program, ...]
     dummy_seed: int | None = None
     """Seed of the counter-based weights where the recipe asks for `weights: dummy`, else None."""
+
+
+def part_shape(mesh: Mesh, part: WeightPart) -> tuple[int, ...]:
+    """What one rank holds of a part: [numbers, ...] of a stack."""
+    shape = list(part.shape)
+    if part.dim is not None:
+        whole = shape[part.dim] if part.padded is None else part.padded
+        shape[part.dim] = whole // mesh.size(part.axes)
+    if part.stack is not None:
+        shape.insert(0, part.stack.count // mesh.size(part.stack.axes))
+    return tuple(shape)
+
+
+def part_axes(part: WeightPart) -> tuple[str, ...]:
+    """All axes that cut a part."""
+    return part.axes if part.stack is None else (*part.stack.axes, *part.axes)
+
+
+def part_tensors(part: WeightPart) -> tuple[str, ...]:
+    """Names of the checkpoint tensors that a part is made of, in their order."""
+    if part.stack is None:
+        return (part.tensor,)
+    return tuple(part.tensor.format(number) for number in range(part.stack.count))
 
 
 def weight_file(mesh: Mesh, weight: Weight, rank: int) -> str:

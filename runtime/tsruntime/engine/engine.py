@@ -1,16 +1,19 @@
-"""Rank 0's engine: requests in, one step at a time, tokens out."""
+"""Rank 0's engine: requests in, steps planned and run, tokens out."""
 
 from __future__ import annotations
 
+from types import TracebackType
+from typing import Self
+
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tsruntime.artifact.schema import Plan
 from tsruntime.engine.channel import Followers
-from tsruntime.engine.messages import Event, Refused, Submit, TokenOutput
+from tsruntime.engine.flight import Flight, Launcher
+from tsruntime.engine.messages import Event, Fork, Refused, Submit, TokenOutput
 from tsruntime.engine.request import Request
-from tsruntime.engine.step import forward_batch, prompt_array, scheduler_config
+from tsruntime.engine.step import forward_batch, prompt_array, scheduler_config, tickets
 from tsruntime.executor.choice import ProgramChoice
 from tsruntime.executor.executor import Executor
 from tsruntime.sampling.sampler import Sampler
@@ -20,25 +23,47 @@ from tsschedulers import _core as schedulers
 class Engine:
     """Owns the scheduler and the sampler; runs the executor and tells the other ranks to follow.
 
-    One thread owns it. Between two steps nothing is in flight.
+    One thread owns it. Of the plan's `steps_in_flight`, 1 plans a step when the one before is
+    committed; 2 plans it while that one runs, so that a decode's input token is filled in when it
+    is known, right before the step is launched. Leaving the context ends the launcher's thread.
     """
 
     def __init__(self, plan: Plan, executor: Executor, followers: Followers) -> None:
         self._vocab_size = plan.vocab_size
         self._choice = ProgramChoice(plan.programs)
         self._choice.check(plan.limits)
-        self._executor = executor
+        self._ahead = plan.limits.steps_in_flight > 1
+        self._launcher = Launcher(executor, overlap=self._ahead)
         self._followers = followers
         self._sampler = Sampler(plan.vocab_size, plan.limits.max_batch)
         self._scheduler = schedulers.Scheduler(scheduler_config(plan))
         self._by_id: dict[int, Request] = {}
         self._by_handle: dict[schedulers.Handle, Request] = {}
+        self._parents: dict[int, Request] = {}  # of forks that wait, by the fork's id
         self._seats: list[Request | None] = [None] * plan.limits.max_batch
+        self._sampled = np.zeros(plan.limits.max_batch, np.int32)
+        self._flight: Flight | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._launcher.close()
 
     @property
     def live(self) -> int:
         """Requests that have not ended."""
-        return len(self._by_id)
+        return len(self._by_id) + len(self._parents)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `step` has something to do: a request lives, or a step is in flight."""
+        return bool(self._by_id) or self._flight is not None
 
     @property
     def stats(self) -> schedulers.Stats:
@@ -50,8 +75,7 @@ class Engine:
 
         ValueError if a live request has its id.
         """
-        if command.id in self._by_id:
-            raise ValueError(f"request {command.id} is live already")
+        self._check_new(command.id)
         try:
             tokens = prompt_array(command.tokens, self._vocab_size)
             handle = self._scheduler.submit(
@@ -59,32 +83,59 @@ class Engine:
             )
         except ValueError as error:
             return [Refused(command.id, str(error))]
-        request = Request(command.id, command.tokens, command.params, handle)
-        self._by_id[request.id] = self._by_handle[handle] = request
+        self._add(Request(command.id, command.tokens, command.params, command.priority, handle))
         return []
 
-    def abort(self, request_id: int) -> None:
+    def fork(self, command: Fork) -> list[Event]:
+        """Have a request go on from another's prompt, once that is computed; as `submit`."""
+        self._check_new(command.id)
+        parent = self._by_id.get(command.parent)
+        if parent is None:
+            return [Refused(command.id, f"request {command.parent} is not live")]
+        if parent.output:  # too late to share its place, but the cache has its whole pages
+            return self.submit(Submit(command.id, parent.prompt, command.params, parent.priority))
+        parent.forks.append(command)
+        self._parents[command.id] = parent
+        return []
+
+    def abort(self, request_id: int) -> list[Event]:
         """Forget a request; ids that are not live are ignored."""
+        if (parent := self._parents.pop(request_id, None)) is not None:
+            parent.forks = [fork for fork in parent.forks if fork.id != request_id]
         request = self._by_id.get(request_id)
-        if request is not None:
-            self._scheduler.abort(request.handle)
-            self._forget(request)
+        if request is None:
+            return []
+        self._scheduler.abort(request.handle)
+        self._forget(request)
+        return self._adopt(request)
 
     def step(self) -> list[Event]:
-        """Plan, run, sample and commit one step; its tokens, in the order of their rows.
+        """Finish the step in flight, after planning the next one where that is done ahead.
 
-        A step that only took requests' slots away runs nothing. RuntimeError if requests are live
-        and the scheduler never gets anywhere with them.
+        Its tokens come in the order of their rows; none from a call that only launches a step, or
+        after one that only moved pages. RuntimeError if requests are live and the scheduler never
+        gets anywhere with them.
         """
+        planned = self._plan() if self._ahead or self._flight is None else None
+        if self._flight is None:
+            self._flight = self._launch(planned)
+            if self._ahead or self._flight is None:
+                return []
+            planned = None
+        done = self._flight
+        tokens = self._finish(done)
+        self._flight = self._launch(planned)
+        return self._commit(done, tokens)
+
+    def _plan(self) -> schedulers.Plan | None:
+        """The next step, its requests seated; None if there is nothing to do yet."""
         plan = self._scheduler.plan()
-        if plan.empty:
-            if self._by_id and not plan.retracted:
-                raise RuntimeError(f"{self.live} requests live, but nothing to run: {plan.reason}")
-            return []
         self._seat(plan)
-        batch = forward_batch(plan, self._choice)
-        self._followers.step(batch)
-        return self._commit(plan, self._executor.forward(batch))
+        if not plan.empty or tickets(plan):
+            return plan
+        if self._by_id and not plan.retracted and self._flight is None:
+            raise RuntimeError(f"{self.live} requests live, but nothing to run: {plan.reason}")
+        return None
 
     def _seat(self, plan: schedulers.Plan) -> None:
         """Give the sampler the requests that this step admits, with the output they have had."""
@@ -95,31 +146,89 @@ class Engine:
             self._seats[admission.slot] = request
             self._sampler.restore(admission.slot, request.params, request.prompt, request.output)
 
-    def _commit(self, plan: schedulers.Plan, logits: Tensor) -> list[Event]:
+    def _launch(self, plan: schedulers.Plan | None) -> Flight | None:
+        """Start a step, whose unknown tokens are known by now, on this rank and the others."""
+        if plan is None:
+            return None
+        batch = forward_batch(plan, self._choice, self._sampled)
+        self._followers.step(batch)
         rows = np.flatnonzero(plan.samples)
-        slots = plan.slots[rows]
-        seats: list[int] = slots.tolist()
-        tokens = self._draw(logits, rows, seats, plan.seq_lens[rows].tolist())
-        finished = np.zeros(len(rows), np.bool_)
+        slots: list[int] = plan.slots[rows].tolist()
+        requests = [request for slot in slots if (request := self._seats[slot]) is not None]
+        assert len(requests) == len(slots), "a step names a slot without a request"
+        return Flight(plan, tickets(plan), rows, requests, self._launcher.launch(batch))
+
+    def _finish(self, flight: Flight) -> list[int]:
+        """Wait for a step; a token for each of its rows whose request still lives."""
+        logits = flight.wait()
+        for ticket in flight.tickets:
+            self._scheduler.transfer_done(ticket, True)
+        flight.drop_rows(lambda request: self._by_id.get(request.id) is request)
+        return self._draw(flight, logits) if flight.requests else []
+
+    def _draw(self, flight: Flight, logits: Tensor) -> list[int]:
+        """Sample; noise is keyed by the position of the row that gave the logits."""
+        rows, plan = flight.rows, flight.plan
+        together = len(rows) == rows[-1] + 1
+        chosen = logits[: len(rows)] if together else logits[rows]
+        slots, positions = plan.slots[rows], plan.seq_lens[rows]
+        drawn = self._sampler.sample(chosen.float(), slots.tolist(), positions.tolist())
+        self._sampled[slots] = drawn
+        return drawn.tolist()
+
+    def _commit(self, flight: Flight, tokens: list[int]) -> list[Event]:
         events: list[Event] = []
-        for row, (slot, token) in enumerate(zip(seats, tokens, strict=True)):
-            request = self._seats[slot]
-            assert request is not None
+        finished = np.zeros(len(tokens), np.bool_)
+        for row, (request, token) in enumerate(zip(flight.requests, tokens, strict=True)):
+            if request.forks:
+                events += self._fork_all(request)
             finish = request.take(token)
             events.append(TokenOutput(request.id, token, finish, request.cached_tokens))
             if finish is not None:
                 finished[row] = True
                 self._forget(request)
-        self._scheduler.commit(plan.step, slots, np.array(tokens, np.int32), finished)
+        plan = flight.plan
+        if not plan.empty:
+            drawn = np.array(tokens, np.int32)
+            self._scheduler.commit(plan.step, plan.slots[flight.rows], drawn, finished)
         return events
 
-    def _draw(
-        self, logits: Tensor, rows: NDArray[np.intp], slots: list[int], positions: list[int]
-    ) -> list[int]:
-        """A token for each of the step's sequences `rows`; noise is keyed by its position."""
-        together = len(rows) == 0 or len(rows) == rows[-1] + 1
-        chosen = logits[: len(rows)] if together else logits[rows]
-        return self._sampler.sample(chosen.float(), slots, positions).tolist()
+    def _fork_all(self, parent: Request) -> list[Event]:
+        """Queue the forks of a request whose prompt has been computed.
+
+        The scheduler must not know its first token yet: a fork has all tokens that it knows.
+        """
+        refused: list[Event] = []
+        for fork in parent.forks:
+            del self._parents[fork.id]
+            try:
+                handle = self._scheduler.fork(parent.handle, fork.params.max_tokens)
+            except ValueError as error:
+                refused.append(Refused(fork.id, str(error)))
+            else:
+                self._add(Request(fork.id, parent.prompt, fork.params, parent.priority, handle))
+        parent.forks.clear()
+        return refused
+
+    def _adopt(self, gone: Request) -> list[Event]:
+        """The first fork that waits for an aborted request takes its place."""
+        for fork in gone.forks:
+            del self._parents[fork.id]
+        events: list[Event] = []
+        for fork in gone.forks:
+            first = gone.forks[0]
+            if fork is first:
+                events += self.submit(Submit(fork.id, gone.prompt, fork.params, gone.priority))
+            else:
+                events += self.fork(Fork(fork.id, first.id, fork.params))
+        return events
+
+    def _check_new(self, request_id: int) -> None:
+        if request_id in self._by_id or request_id in self._parents:
+            raise ValueError(f"request {request_id} is live already")
+
+    def _add(self, request: Request) -> None:
+        self._by_id[request.id] = self._by_handle[request.handle] = request
 
     def _forget(self, request: Request) -> None:
         del self._by_id[request.id], self._by_handle[request.handle]

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 
 from tsruntime.engine.channel import Channel, Followers
 from tsruntime.engine.engine import Engine
-from tsruntime.engine.messages import Abort, Command, Event, Shutdown, Submit
+from tsruntime.engine.messages import Abort, Command, Event, Fork, Shutdown, Submit
 from tsruntime.executor.executor import Executor
 
 HEARTBEAT_SECONDS = 2.0
@@ -36,7 +36,7 @@ class Loop:
     def run(self) -> None:
         """Until a shutdown is done or the front end is gone; then the other ranks end too."""
         try:
-            while not (self._ended or (self._draining and not self._engine.live)):
+            while not (self._ended or (self._draining and not self._engine.busy)):
                 self._turn()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             pass  # the front end is gone: nobody waits for what is still live
@@ -44,14 +44,14 @@ class Loop:
 
     def _turn(self) -> None:
         events = self._receive()
-        if self._engine.live and not self._ended:
+        if self._engine.busy and not self._ended:
             events += self._engine.step()
         if events:
             self._connection.send(events)
 
     def _receive(self) -> list[Event]:
         """Apply every command that waits, waiting for one if there is nothing to run."""
-        wait = 0.0 if self._engine.live else self._heartbeat
+        wait = 0.0 if self._engine.busy else self._heartbeat
         events: list[Event] = []
         if wait and not self._connection.poll(wait):
             self._followers.heartbeat()
@@ -65,8 +65,10 @@ class Loop:
         match command:
             case Submit():
                 return self._engine.submit(command)
+            case Fork():
+                return self._engine.fork(command)
             case Abort():
-                self._engine.abort(command.id)
+                return self._engine.abort(command.id)
             case Shutdown():
                 self._draining = True
                 self._ended = self._ended or not command.drain
@@ -76,4 +78,4 @@ class Loop:
 def follow(executor: Executor, channel: Channel) -> None:
     """What ranks other than 0 do: run each batch that rank 0 sends, until it says stop."""
     while (batch := channel.receive()) is not None:
-        executor.forward(batch)
+        executor.run(batch)

@@ -20,6 +20,18 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """Generate once more from the prompt of request `parent`, which was submitted just before.
+
+    It begins when the parent's prompt has been computed, and shares its pages.
+    """
+
+    id: int
+    parent: int
+    params: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """Forget request `id`; no output follows. Unknown or finished ids are ignored."""
 
@@ -33,7 +45,7 @@ class Shutdown:
     drain: bool = True
 
 
-Command: TypeAlias = Submit | Abort | Shutdown
+Command: TypeAlias = Submit | Fork | Abort | Shutdown
 
 
 class FinishReason(StrEnum):

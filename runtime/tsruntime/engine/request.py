@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tsruntime.engine.messages import FinishReason
+from tsruntime.engine.messages import FinishReason, Fork
 from tsruntime.sampling.params import SamplingParams
 from tsschedulers._core import Handle
 
@@ -13,15 +13,18 @@ from tsschedulers._core import Handle
 class Request:
     """A request that has not ended. `output` is every token so far, retracted or not.
 
-    `cached_tokens` counts the prompt tokens that its first admission found in the cache.
+    `cached_tokens` counts the prompt tokens that its first admission found in the cache. `forks`
+    wait for its first token.
     """
 
     id: int
     prompt: tuple[int, ...]
     params: SamplingParams
+    priority: int
     handle: Handle
     output: list[int] = field(default_factory=list[int])
     cached_tokens: int = 0
+    forks: list[Fork] = field(default_factory=list[Fork])
 
     def take(self, token: int) -> FinishReason | None:
         """Append `token`; why it is the last one, if it is.

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsruntime.artifact.schema import Plan
-from tsruntime.executor.batch import ForwardBatch, GroupBatch
+from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch, GroupBatch, Ints
 from tsruntime.executor.choice import ProgramChoice
-from tsschedulers._core import CacheGroupConfig, Config
+from tsschedulers._core import CacheGroupConfig, Config, GroupPlan
 from tsschedulers._core import Plan as StepPlan
 
 
@@ -23,22 +23,52 @@ def scheduler_config(plan: Plan) -> Config:
         max_model_len=limits.max_model_len,
         token_budget=limits.token_budget,
         groups=[CacheGroupConfig(g.name, kv.pages, g.window) for g in kv.groups],
+        host_pages=kv.host_pages,
     )
 
 
-def forward_batch(step: StepPlan, choice: ProgramChoice) -> ForwardBatch:
-    """The step as every rank runs it, with its program chosen; arrays are the step's own."""
+def forward_batch(step: StepPlan, choice: ProgramChoice, sampled: Ints) -> ForwardBatch:
+    """The step as every rank runs it, with its program chosen; arrays are the step's own.
+
+    `sampled` [max_batch] holds the last token of each slot: what the step did not know of its
+    tokens yet when it was planned. An empty step has no program and only moves pages.
+    """
     return ForwardBatch(
         step.step,
-        choice.choose(step.num_tokens, step.num_sequences),
+        NO_PROGRAM if step.empty else choice.choose(step.num_tokens, step.num_sequences),
         step.slots,
         step.seq_lens,
         step.query_starts,
-        step.token_ids,
+        _known(step, sampled),
         step.positions,
-        tuple(
-            GroupBatch(g.slot_mapping, g.table_deltas, g.copies, g.zero_pages) for g in step.groups
-        ),
+        tuple(map(_group, step.groups)),
+    )
+
+
+def tickets(step: StepPlan) -> tuple[int, ...]:
+    """The transfers that the step begins, over all groups."""
+    parts = [part for group in step.groups for part in (group.stores, group.loads) if len(part)]
+    return tuple(dict.fromkeys(ticket for part in parts for ticket in part[:, 0].tolist()))
+
+
+def _known(step: StepPlan, sampled: Ints) -> Ints:
+    """[tokens]; only decodes have unknown tokens, and the i-th decode has row i."""
+    decodes = step.token_ids[: step.num_decodes]
+    if not (decodes < 0).any():
+        return step.token_ids
+    known = step.token_ids.copy()
+    known[: len(decodes)] = np.where(decodes < 0, sampled[step.slots[: len(decodes)]], decodes)
+    return known
+
+
+def _group(part: GroupPlan) -> GroupBatch:
+    return GroupBatch(
+        part.slot_mapping,
+        part.table_deltas,
+        part.copies,
+        part.zero_pages,
+        part.stores[:, 1:],
+        part.loads[:, 1:],
     )
 
 

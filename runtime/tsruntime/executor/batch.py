@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,17 @@ from numpy.typing import NDArray
 Ints: TypeAlias = NDArray[np.int32]
 
 _FIXED = 6
-"""Words before the groups' counts: step (low, high), program, sequences, tokens, groups."""
-_PER_GROUP = 3
-"""Counts a group has in the header: deltas, copies, zero pages."""
+"""Words before the groups' counts: step (low, high), program + 1, sequences, tokens, groups."""
+_PER_GROUP = 5
+"""Counts a group has in the header: deltas, copies, zero pages, stores, loads."""
 _WORD = 1 << 32
+
+NO_PROGRAM: Final = -1
+"""The program of a batch that only moves pages."""
+
+
+def _no_pairs() -> Ints:
+    return np.empty((0, 2), np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +29,28 @@ class GroupBatch:
     """One cache group's part of a step; all int32.
 
     `slot_mapping` [tokens] is page * page_size + offset of each row. Before the program runs,
-    `table_deltas` [n, 3] rows (slot, index, page) enter the page tables, `copies` [n, 2] rows
-    (from page, to page) are copied and `zero_pages` [n] are cleared, in that order.
+    `stores` [n, 2] rows (page, host page) are copied to the host and `loads` [n, 2] rows (host
+    page, page) from it, `table_deltas` [n, 3] rows (slot, index, page) enter the page tables,
+    `copies` [n, 2] rows (from page, to page) are copied and `zero_pages` [n] are cleared, in that
+    order.
     """
 
     slot_mapping: Ints
     table_deltas: Ints
     copies: Ints
     zero_pages: Ints
+    stores: Ints = field(default_factory=_no_pairs)
+    loads: Ints = field(default_factory=_no_pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
     """One step, as rank 0 chose it; all int32, without padding: each rank pads to the program.
 
-    `program` is the index in the plan's programs. `slots`, `seq_lens` [sequences] and
-    `query_starts` [sequences + 1] describe the sequences in the order of their rows, `token_ids`
-    and `positions` [tokens] the rows. `groups` stands in the order of the plan's cache groups.
+    `program` is the index in the plan's programs, or NO_PROGRAM. `slots`, `seq_lens` [sequences]
+    and `query_starts` [sequences + 1] describe the sequences in the order of their rows,
+    `token_ids` and `positions` [tokens] the rows. `groups` stands in the order of the plan's cache
+    groups.
     """
 
     step: int
@@ -75,13 +87,14 @@ def encode(batch: ForwardBatch) -> Ints:
     header = [
         batch.step % _WORD,
         batch.step // _WORD,
-        batch.program,
+        batch.program + 1,
         batch.num_sequences,
         batch.num_tokens,
         len(groups),
     ]
     for group in groups:
         header += [len(group.table_deltas), len(group.copies), len(group.zero_pages)]
+        header += [len(group.stores), len(group.loads)]
     parts = [
         np.array(header, np.uint32).view(np.int32),
         batch.slots,
@@ -93,6 +106,7 @@ def encode(batch: ForwardBatch) -> Ints:
     for group in groups:
         parts.append(group.slot_mapping)
         parts += [group.table_deltas.ravel(), group.copies.ravel(), group.zero_pages]
+        parts += [group.stores.ravel(), group.loads.ravel()]
     return np.concatenate(parts)
 
 
@@ -113,12 +127,16 @@ def decode(words: Ints) -> ForwardBatch:
             reader.take(3 * deltas).reshape(-1, 3),
             reader.take(2 * copies).reshape(-1, 2),
             reader.take(zeros),
+            reader.take(2 * stores).reshape(-1, 2),
+            reader.take(2 * loads).reshape(-1, 2),
         )
-        for deltas, copies, zeros in counts
+        for deltas, copies, zeros, stores, loads in counts
     )
     reader.finish()
     step = step_low + step_high * _WORD
-    return ForwardBatch(step, program, slots, seq_lens, query_starts, token_ids, positions, groups)
+    return ForwardBatch(
+        step, program - 1, slots, seq_lens, query_starts, token_ids, positions, groups
+    )
 
 
 def _header(words: Ints) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tsruntime.artifact.schema import Plan, Program
-from tsruntime.executor.batch import ForwardBatch
+from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch
 from tsruntime.executor.bind import (
     Communicators,
     Memory,
@@ -60,14 +60,20 @@ class Executor:
             _bind(plan, program, memory, rank, communicators) for program in plan.programs
         )
 
-    def prepare(self, batch: ForwardBatch) -> None:
-        """Apply the batch's page-table deltas, copies and zero pages, and write the inputs."""
+    def move_pages(self, batch: ForwardBatch) -> None:
+        """Do what the batch says of pages: stores, loads, page tables, copies, zero pages."""
         for group, part, table in zip(
             self.plan.kv_cache.groups, batch.groups, self.tables, strict=True
         ):
+            self.pools.store_pages(group.name, part.stores)
+            self.pools.load_pages(group.name, part.loads)
             table.apply(part.table_deltas)
             self.pools.copy_pages(group.name, part.copies)
             self.pools.zero_pages(group.name, part.zero_pages)
+
+    def prepare(self, batch: ForwardBatch) -> None:
+        """Move the batch's pages, and write the inputs of its program."""
+        self.move_pages(batch)
         self._programs[batch.program].inputs.write(batch, self.tables)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
@@ -80,6 +86,13 @@ class Executor:
         bound = self._programs[batch.program]
         bound.graph.replay()
         return bound.output
+
+    def run(self, batch: ForwardBatch) -> Tensor:
+        """`forward`; of a batch without a program `move_pages`, and logits without a row."""
+        if batch.program != NO_PROGRAM:
+            return self.forward(batch)
+        self.move_pages(batch)
+        return torch.empty(0, self.plan.vocab_size)
 
     def steps(self, program: int) -> Iterator[Step]:
         """The program's ops one at a time, in order, for whoever interleaves ranks.

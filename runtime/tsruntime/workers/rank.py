@@ -146,6 +146,6 @@ def _serve(
     settings: RankSettings, executor: Executor, commands: Connection | None, followers: Followers
 ) -> None:
     assert commands is not None, "rank 0 has the front end's pipe"
-    engine = Engine(executor.plan, executor, followers)
-    commands.send([Ready(time.monotonic() - settings.started)])
-    Loop(engine, commands, followers).run()
+    with Engine(executor.plan, executor, followers) as engine:
+        commands.send([Ready(time.monotonic() - settings.started)])
+        Loop(engine, commands, followers).run()
