@@ -7,7 +7,7 @@ left out, so every tensor is drawn anew here.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_args
@@ -22,7 +22,7 @@ from tscompile.checkpoint.gguf_file import GgufFile
 
 _hf = cast("Any", transformers)  # its signatures are partly untyped
 
-Family: TypeAlias = Literal["llama", "llama3", "mistral", "qwen2", "qwen3"]
+Family: TypeAlias = Literal["llama", "llama3", "mistral", "qwen2", "qwen3", "qwen3_moe", "deepseek"]
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 VOCAB_SIZE: Final = 384
@@ -90,6 +90,43 @@ def tiny_config(family: Family, **changes: Any) -> Any:
         case "qwen3":  # QK-norm; heads wider than hidden_size / heads
             fields = {"tie_word_embeddings": False, "head_dim": 16, "rope_parameters": plain}
             return _hf.Qwen3Config(**(_DIMS | fields | changes))
+        case "qwen3_moe":  # one dense layer of three
+            fields = {"tie_word_embeddings": False, "head_dim": 16, "rope_parameters": plain}
+            moe = {"num_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
+            more = {"norm_topk_prob": True, "mlp_only_layers": [1]}
+            return _hf.Qwen3MoeConfig(**(_DIMS | fields | moe | more | changes))
+        case "deepseek":  # one dense layer, then shared and grouped experts; YaRN in both places
+            fields = {"tie_word_embeddings": False, "rope_parameters": dict(_YARN)}
+            return _hf.DeepseekV3Config(**(_DIMS | _DEEPSEEK | fields | changes))
+
+
+_YARN: Final[Mapping[str, Any]] = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 0.7,
+    "mscale_all_dim": 1.0,
+}
+
+_DEEPSEEK: Final[Mapping[str, Any]] = {
+    "q_lora_rank": 24,
+    "kv_lora_rank": 20,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "num_key_value_heads": 12,
+    "n_routed_experts": 12,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "n_group": 4,
+    "topk_group": 2,
+    "moe_intermediate_size": 24,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
 
 
 def redraw(model: torch.nn.Module, seed: int = 0) -> None:
@@ -99,7 +136,7 @@ def redraw(model: torch.nn.Module, seed: int = 0) -> None:
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
+        for name, parameter in sorted(named_tensors(model)):
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
             if name.endswith("norm.weight"):
                 noise = 1.0 + 0.3 * noise
@@ -110,6 +147,14 @@ def redraw(model: torch.nn.Module, seed: int = 0) -> None:
             else:
                 noise = noise / parameter.shape[-1] ** 0.5
             parameter.copy_(noise.to(parameter.dtype))
+
+
+def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, and the one buffer that checkpoints hold: DeepSeek's correction bias."""
+    yield from model.named_parameters()
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            yield name, buffer
 
 
 def tiny_tokenizer() -> Tokenizer:
@@ -161,7 +206,7 @@ def save_tiny_hf(
     config = tiny_config(family, **changes)
     model = _hf.AutoModelForCausalLM.from_config(config, dtype=dtype)
     redraw(model, seed)
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    size = sum(x.numel() * x.element_size() for _, x in named_tensors(model))
     model.save_pretrained(str(directory), max_shard_size=size if shards == 1 else size // shards)
     save_tiny_tokenizer(directory, chat_template=chat_template)
     return directory

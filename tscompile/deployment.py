@@ -13,7 +13,7 @@ from tscompile.models.config import ModelConfig, from_hf
 from tscompile.passes.pipeline import CompileResult, compile_plan
 from tscompile.recipe import Recipe, check_model_length, check_parallel, kv_pages
 from tskernels.schema import DType
-from tsruntime.artifact.schema import Plan, Target
+from tsruntime.artifact.schema import Plan, Target, part_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,12 @@ def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
 
 def source_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     """Every checkpoint tensor that the plan's weights are cut from, with its whole shape."""
-    return {part.tensor: part.shape for weight in plan.weights for part in weight.parts}
+    return {
+        tensor: part.shape
+        for weight in plan.weights
+        for part in weight.parts
+        for tensor in part_tensors(part)
+    }
 
 
 def _request(recipe: Recipe, model: ModelConfig, dump_dir: Path | None) -> CompileRequest:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from batches import run_whole, worst_position
 from checkpoints import FAMILIES, Family, TinyHf, load_reference, redraw, save_tiny_hf
+from their_tensors import their_tensors
 from torch import Tensor
 
 from tscompile.models import CausalLM, build
@@ -36,6 +37,9 @@ VARIANTS: dict[str, tuple[Family, dict[str, Any]]] = {
     "biased-qwen3": ("qwen3", {"attention_bias": True}),
     "no-window": ("mistral", {"sliding_window": None}),
     "one-kv-head": ("llama", {"num_key_value_heads": 1, "head_dim": 32}),
+    "moe-weights-not-normalized": ("qwen3_moe", {"norm_topk_prob": False}),
+    "moe-every-second-layer": ("qwen3_moe", {"decoder_sparse_step": 2, "mlp_only_layers": []}),
+    "moe-everywhere": ("qwen3_moe", {"mlp_only_layers": [], "num_experts_per_tok": 1}),
 }
 
 
@@ -44,11 +48,12 @@ def prompt(length: int, seed: int = 0, vocab_size: int = 384) -> list[int]:
     return [int(t) for t in torch.randint(vocab_size, (length,), generator=generator)]
 
 
-def load(directory: Path, state: dict[str, Tensor]) -> CausalLM:
+def load(directory: Path, reference: Any) -> CausalLM:
     """Our eager module of a saved checkpoint's config, with transformers' tensors."""
     model = build(from_hf(json.loads((directory / "config.json").read_text())))
     assert isinstance(model, torch.nn.Module)
-    left = model.load_state_dict(state)
+    state = {**reference.state_dict(), **their_tensors(reference)}
+    left = model.load_state_dict({n: t for n, t in state.items() if "gate_up_proj" not in n})
     assert str(left) == "<All keys matched successfully>"
     return model.eval()
 
@@ -60,7 +65,7 @@ def reference_logits(reference: Any, tokens: list[int]) -> Tensor:
 
 def check(directory: Path) -> None:
     reference = load_reference(directory)
-    model = load(directory, reference.state_dict())
+    model = load(directory, reference)
     for length, seed in ((1, 0), (40, 1), (300, 2)):
         tokens = prompt(length, seed)
         ours = run_whole(model, tokens, torch.float32)
@@ -83,11 +88,11 @@ def test_each_tensor_matters(family: Family, tiny_hf: TinyHf) -> None:
     """Perturbing any one tensor moves the logits by over 100 times the limit, here and there."""
     directory = tiny_hf(family)
     reference = load_reference(directory)
-    model = load(directory, reference.state_dict())
+    model = load(directory, reference)
     assert isinstance(model, torch.nn.Module)
     tokens = prompt(40, 3)
     before = run_whole(model, tokens, torch.float32)
-    theirs = dict(reference.named_parameters())
+    theirs = their_tensors(reference)
     for name, parameter in model.named_parameters():
         kept = parameter.detach().clone()
         generator = torch.Generator().manual_seed(1)

@@ -43,15 +43,17 @@ def certificate(
 ) -> Certificate:
     """The certificate of `graphs`, weights and activations in `dtype`, the cache in `kv_dtype`.
 
-    Constants are float32, or float64 in a float64 plan.
+    Constants and wide parameters are float32, or float64 in a float64 plan.
     """
     graph = graphs["all"]
-    wide = DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32
     return Certificate(
         version=CERTIFICATE_VERSION,
         vocab_size=vocab_size,
-        parameters=tuple(TracedParameter(p.name, p.shape, dtype) for p in graph.parameters),
-        constants=tuple(TracedConstant(c.name, wide, c.values) for c in graph.constants),
+        parameters=tuple(
+            TracedParameter(p.name, p.shape, dtype.wide if p.wide else dtype)
+            for p in graph.parameters
+        ),
+        constants=tuple(TracedConstant(c.name, dtype.wide, c.values) for c in graph.constants),
         caches=tuple(
             TracedCache(
                 name=cache_name(index),

@@ -50,12 +50,13 @@ class TensorEntry:
 
 
 class SafetensorsWriter:
-    """Writes `entries` in the order given; `write` must be called once for each, in that order."""
+    """Writes `entries` in the order given: `write`, or `extend` for each row, once for each."""
 
     def __init__(self, path: Path, entries: Sequence[TensorEntry]) -> None:
         self._pending = list(reversed(entries))
         self._digest = hashlib.sha256()
         self._size = 0
+        self._rows = 0
         self._file = path.open("wb")
         self._put(_header(entries))
 
@@ -63,10 +64,21 @@ class SafetensorsWriter:
         """Append the data of the next tensor."""
         entry = self._pending.pop()
         found = (name, tensor.dtype, tuple(tensor.shape))
-        if found != (entry.name, entry.dtype.torch, entry.shape):
-            raise ValueError(f"expected {entry}, was given {found}")
-        flat = tensor.contiguous().view(-1).view(torch.uint8)
-        self._put(memoryview(cast("Buffer", flat.numpy())))
+        if self._rows or found != (entry.name, entry.dtype.torch, entry.shape):
+            raise ValueError(f"expected {entry} from row {self._rows} on, was given {found}")
+        self._put(_data(tensor))
+
+    def extend(self, name: str, row: Tensor) -> None:
+        """Append the next row (along dim 0) of the next tensor, in place of all of it."""
+        entry = self._pending[-1]
+        found = (name, row.dtype, tuple(row.shape))
+        if found != (entry.name, entry.dtype.torch, entry.shape[1:]):
+            raise ValueError(f"expected row {self._rows} of {entry}, was given {found}")
+        self._put(_data(row))
+        self._rows += 1
+        if self._rows == entry.shape[0]:
+            self._pending.pop()
+            self._rows = 0
 
     def close(self) -> FileEntry:
         """Finish the file; its size and digest."""
@@ -83,6 +95,11 @@ class SafetensorsWriter:
         self._file.write(data)
         self._digest.update(data)
         self._size += len(data)
+
+
+def _data(tensor: Tensor) -> memoryview:
+    flat = tensor.contiguous().view(-1).view(torch.uint8)
+    return memoryview(cast("Buffer", flat.numpy()))
 
 
 def _header(entries: Sequence[TensorEntry]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from tscompile.checkpoint.base import Checkpoint
 from tscompile.freeze.safetensors_writer import SafetensorsWriter, TensorEntry
 from tsruntime.artifact.manifest import FileEntry
-from tsruntime.artifact.schema import Plan, Weight, WeightPart, weight_file
-from tsruntime.artifact.weights import shard_range
+from tsruntime.artifact.schema import Plan, Weight, WeightPart, part_tensors, weight_file
+from tsruntime.artifact.weights import held_tensors, shard_range
 
 Progress = Callable[[str], None]
 
@@ -33,10 +33,34 @@ def write_weights(
     with _writers(plan, weights, folder) as writers:
         for weight in weights:
             progress(weight.name)
-            parts = [(part, checkpoint.read(part.tensor)) for part in weight.parts]
-            for file, rank in _holders(plan, weight).items():
-                writers[file].write(weight.name, _shard(plan, weight, parts, rank))
+            if weight.parts[0].stack is None:
+                _write_whole(plan, weight, checkpoint, writers)
+            else:
+                _write_stack(plan, weight, checkpoint, writers)
         return {name: writer.close() for name, writer in writers.items()}
+
+
+def _write_whole(
+    plan: Plan, weight: Weight, checkpoint: Checkpoint, writers: Mapping[str, SafetensorsWriter]
+) -> None:
+    parts = [(part, checkpoint.read(part.tensor)) for part in weight.parts]
+    for file, rank in _holders(plan, weight).items():
+        writers[file].write(weight.name, _shard(plan, weight, parts, rank))
+
+
+def _write_stack(
+    plan: Plan, weight: Weight, checkpoint: Checkpoint, writers: Mapping[str, SafetensorsWriter]
+) -> None:
+    """Tensor by tensor, each to the files that hold a piece of it: a stack fills no memory."""
+    (part,) = weight.parts
+    holders = _holders(plan, weight)
+    held = {file: set(held_tensors(plan, part, rank)) for file, rank in holders.items()}
+    for name in part_tensors(part):
+        tensor = checkpoint.read(name)
+        for file, rank in holders.items():
+            if name in held[file]:
+                shard = _cut(plan, part, tensor, rank).to(weight.dtype.torch)
+                writers[file].extend(weight.name, shard.contiguous())
 
 
 @contextmanager

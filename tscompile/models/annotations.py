@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
@@ -39,6 +39,9 @@ class Partial:
 
 Annotation: TypeAlias = Replicate | Shard | Partial
 
+WeightAnnotation: TypeAlias = Annotation | tuple[Annotation, ...]
+"""Of a weight: over one group, or over several that share no axis."""
+
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
@@ -56,9 +59,37 @@ def boundary_of(module: nn.Module) -> Boundary | None:
     return cast("Boundary | None", getattr(module, "boundary", None))
 
 
-def placements_of(module: nn.Module) -> Mapping[str, Annotation]:
+def placements_of(module: nn.Module) -> Mapping[str, WeightAnnotation]:
     """How a module places its own parameters, by attribute name: its `placements`."""
-    return cast("Mapping[str, Annotation]", getattr(module, "placements", {}))
+    return cast("Mapping[str, WeightAnnotation]", getattr(module, "placements", {}))
+
+
+def wide_of(module: nn.Module) -> frozenset[str]:
+    """Parameters of a module, by attribute name, that stay float32 in a narrower model: `wide`."""
+    return cast("frozenset[str]", getattr(module, "wide", frozenset[str]()))
+
+
+def stacks_of(module: nn.Module) -> Mapping[str, str]:
+    """Parameters of a module that stack checkpoint tensors along dim 0: its `stacks`.
+
+    By attribute name, what those tensors are called below the module's own path, `{}` standing
+    for their number: `{}.gate_proj.weight`.
+    """
+    return cast("Mapping[str, str]", getattr(module, "stacks", {}))
+
+
+def checkpoint_names(model: nn.Module) -> dict[int, str]:
+    """Checkpoint names of a model's parameters by identity: a shared one has its first name.
+
+    `model.layers.3.mlp.gate.weight`; of a stack `model.layers.3.mlp.experts.{}.up_proj.weight`.
+    """
+    names: dict[int, str] = {}
+    for path, module in cast("Iterable[tuple[str, nn.Module]]", model.named_modules()):
+        stacks = stacks_of(module)
+        for attribute, tensor in module.named_parameters(recurse=False):
+            local = stacks.get(attribute, attribute)
+            names.setdefault(id(tensor), f"{path}.{local}" if path else local)
+    return names
 
 
 @dataclass(frozen=True, slots=True)

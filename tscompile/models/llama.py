@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -18,6 +19,8 @@ from tscompile.models.annotations import (
 from tscompile.models.config import ModelConfig
 from tscompile.models.layers import Embedding, Linear, RMSNorm, RotaryTable
 from tskernels import ops
+
+C = TypeVar("C", bound=ModelConfig)
 
 FULL = "full"
 """The cache group of layers that keep every token's keys and values."""
@@ -82,7 +85,7 @@ class MLP(nn.Module):
 class DecoderLayer(nn.Module):
     """Pre-norm attention and MLP around the residual stream."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden, config.norm_eps)
         self.self_attn = Attention(config)
@@ -98,12 +101,12 @@ class DecoderLayer(nn.Module):
 class LlamaModel(nn.Module):
     """Embedding, layers and final norm; rows for the head are selected before the norm."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: C, make_layer: Callable[[C, int], nn.Module]) -> None:
         super().__init__()
         vocabulary = Shard(ATTN_TP, dim=0, padded=True)
         self.embed_tokens = Embedding(config.vocab_size, config.hidden, placement=vocabulary)
         self.rotary_emb = RotaryTable(config.rope, config.head_dim)
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(make_layer(config, index) for index in range(config.layers))
         self.norm = RMSNorm(config.hidden, config.norm_eps)
 
     def forward(self, inputs: ForwardInputs, caches: Sequence[Tensor]) -> Tensor:
@@ -118,12 +121,15 @@ class LlamaModel(nn.Module):
 
 
 class LlamaForCausalLM(nn.Module):
-    """The decoder with its LM head, which may share the embedding's weight."""
+    """The decoder with its LM head, which may share the embedding's weight.
 
-    def __init__(self, config: ModelConfig) -> None:
+    `make_layer` gives the layer of an index; each is called as `DecoderLayer` is.
+    """
+
+    def __init__(self, config: C, make_layer: Callable[[C, int], nn.Module] = DecoderLayer) -> None:
         super().__init__()
-        self.config = config
-        self.model = LlamaModel(config)
+        self.config: ModelConfig = config
+        self.model = LlamaModel(config, make_layer)
         vocabulary = Shard(ATTN_TP, dim=0, padded=True)
         self.lm_head = Linear(config.hidden, config.vocab_size, bias=False, placement=vocabulary)
         if config.tied_embeddings:

@@ -15,6 +15,10 @@ def check_sizes(config: ModelConfig, sizes: ParallelSizes) -> None:
     width = f"an intermediate size of {config.intermediate}"
     _check("attn_tp", sizes.attn_tp, gcd(config.heads, config.kv_heads), heads)
     _check("dense_tp", sizes.dense_tp, config.intermediate, width)
+    if config.moe is not None:
+        experts, one = config.moe.experts, config.moe.width
+        _check("moe_ep", sizes.moe_ep, experts, f"{experts} experts")
+        _check("moe_tp", sizes.moe_tp, one, f"an expert's intermediate size of {one}")
 
 
 def _check(name: str, ranks: int, whole: int, what: str) -> None:

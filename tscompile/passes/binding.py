@@ -36,10 +36,9 @@ def bind_cache_groups(layers: Sequence[CacheLayer], dtype: DType) -> tuple[Cache
 
 def bind_weights(graph: Graph, mesh: Mesh, dtype: DType) -> dict[str, DraftWeight]:
     """Weights and constants as whole, padded values, with the placements that bind them."""
-    wide = DType.FLOAT64 if dtype is DType.FLOAT64 else DType.FLOAT32
-    weights = {p.name: _weight(p, mesh, dtype) for p in graph.parameters}
+    weights = {p.name: _weight(p, mesh, dtype.wide if p.wide else dtype) for p in graph.parameters}
     for constant in graph.constants:
-        type_ = TensorType(wide, (len(constant.values),))
+        type_ = TensorType(dtype.wide, (len(constant.values),))
         weights[constant.name] = DraftWeight(
             constant.name, type_, replicated(mesh), (), constant.values
         )

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tsruntime.artifact.proof.certificate import Certificate
-from tsruntime.artifact.schema import Plan, Weight, WeightPart, weight_file
-from tsruntime.artifact.weights import constant, shard_range
+from tsruntime.artifact.schema import Plan, Weight, WeightPart, part_tensors, weight_file
+from tsruntime.artifact.weights import constant, held_tensors, shard_range
 
 
 def random_weights(certificate: Certificate, seed: int) -> dict[str, Tensor]:
@@ -54,6 +54,10 @@ class Shards:
 
     def _part(self, part: WeightPart, rank: int) -> Tensor:
         whole, dim = self._tensors[part.tensor], part.dim or 0
+        if part.stack is not None:
+            names, held = part_tensors(part), held_tensors(self._plan, part, rank)
+            whole = whole.narrow(0, names.index(held[0]), len(held))
+            dim += 1
         start, kept, padding = shard_range(self._plan, part, rank)
         shard = whole.narrow(dim, start, kept)
         if not padding:

@@ -15,7 +15,10 @@ from tscompile.models.annotations import (
     CausalLM,
     ForwardInputs,
     boundary_of,
+    checkpoint_names,
     placements_of,
+    stacks_of,
+    wide_of,
 )
 from tscompile.trace.convert import convert
 from tskernels.ops import Op
@@ -53,12 +56,14 @@ def _parameters(model: nn.Module, names: Mapping[int, str], used: set[str]) -> l
     """Parameters that the graph reads, once each; modules that share one annotate it alike."""
     found: dict[str, Parameter] = {}
     for path, module in _modules(model).items():
-        placements = placements_of(module)
+        placements, stacks = placements_of(module), stacks_of(module)
         for attribute, tensor in module.named_parameters(recurse=False):
             name = names[id(tensor)]
             if name not in used:
                 continue
-            parameter = Parameter(name, tuple(tensor.shape), placements.get(attribute))
+            placement, stacked = placements.get(attribute), attribute in stacks
+            wide = attribute in wide_of(module)
+            parameter = Parameter(name, tuple(tensor.shape), placement, stacked, wide)
             first = found.setdefault(name, parameter)
             if first != parameter:
                 raise AnnotationError(
@@ -83,9 +88,9 @@ def _modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _tensor_names(model: nn.Module) -> dict[int, str]:
-    """Names of a model's tensors by identity: a shared parameter has its first name."""
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {id(tensor): name for name, tensor in named}
+    """Names of a model's tensors by identity, parameters' as in checkpoints."""
+    buffers = {id(tensor): name for name, tensor in model.named_buffers()}
+    return {**checkpoint_names(model), **buffers}
 
 
 class _Tracer(fx.Tracer):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tsruntime.artifact.dummy import generate
 from tsruntime.artifact.errors import ArtifactDamaged, WeightsAbsent
-from tsruntime.artifact.schema import Plan, Weight, WeightPart, weight_file
+from tsruntime.artifact.schema import Plan, Weight, WeightPart, part_tensors, weight_file
 
 
 class _Mapped(Protocol):
@@ -76,7 +76,7 @@ def dummy(plan: Plan, weight: Weight, rank: int) -> Tensor:
 
 
 def shard_range(plan: Plan, part: WeightPart, rank: int) -> tuple[int, int, int]:
-    """(start, rows kept, rows of zeros after them) of `part`'s dim for `rank`.
+    """(start, rows kept, rows of zeros after them) of `part`'s dim for `rank`, of each tensor.
 
     A part that is not sharded keeps its whole dim 0.
     """
@@ -89,12 +89,29 @@ def shard_range(plan: Plan, part: WeightPart, rank: int) -> tuple[int, int, int]
     return min(start, size), kept, local - kept
 
 
+def held_tensors(plan: Plan, part: WeightPart, rank: int) -> tuple[str, ...]:
+    """Names of the checkpoint tensors of which `rank` holds something: its own of a stack."""
+    names = part_tensors(part)
+    if part.stack is None:
+        return names
+    held = part.stack.count // plan.mesh.size(part.stack.axes)
+    first = held * plan.mesh.coordinate(rank, part.stack.axes)
+    return names[first : first + held]
+
+
 def _dummy_part(plan: Plan, weight: Weight, part: WeightPart, rank: int) -> Tensor:
+    shards = [
+        _dummy_tensor(plan, weight, part, name, rank) for name in held_tensors(plan, part, rank)
+    ]
+    return shards[0] if part.stack is None else torch.stack(shards)
+
+
+def _dummy_tensor(plan: Plan, weight: Weight, part: WeightPart, name: str, rank: int) -> Tensor:
     assert plan.dummy_seed is not None
     dim = part.dim or 0
     start, kept, padding = shard_range(plan, part, rank)
     dtype, seed = weight.dtype.torch, plan.dummy_seed
-    tensor = generate(seed, part.tensor, part.shape, dtype, dim=dim, start=start, size=kept)
+    tensor = generate(seed, name, part.shape, dtype, dim=dim, start=start, size=kept)
     if not padding:
         return tensor
     shape = list(part.shape)

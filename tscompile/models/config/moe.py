@@ -10,7 +10,7 @@ class MoeConfig:
     """`experts` networks of `width` each, `top_k` of them a token; the rest as `ops.route` has it.
 
     `biases` says whether the router and every projection of an expert have one; `activation`,
-    `alpha` and `limit` are as `ops.experts` has them.
+    `alpha` and `limit` are as `ops.experts` has them. `dense_layers` have a plain MLP instead.
     """
 
     experts: int
@@ -25,3 +25,4 @@ class MoeConfig:
     activation: str = "silu"
     alpha: float = 1.0
     limit: float = 0.0
+    dense_layers: frozenset[int] = frozenset()

@@ -16,7 +16,7 @@ from tsruntime.artifact.proof.sources import Sources, replica_axes
 from tsruntime.artifact.proof.storage import check_storage
 from tsruntime.artifact.proof.tile import Local
 from tsruntime.artifact.proof.traced import Traced
-from tsruntime.artifact.schema import CacheGroup, Mesh, Plan, RankIndex
+from tsruntime.artifact.schema import CacheGroup, Mesh, Plan, RankIndex, part_axes
 
 
 def check_proof(plan: Plan, certificate: Certificate) -> None:
@@ -147,7 +147,7 @@ def _named_axes(plan: Plan) -> Iterator[tuple[str, tuple[str, ...]]]:
     for weight in plan.weights:
         yield weight.name, weight.axes
         for part in weight.parts:
-            yield weight.name, part.axes
+            yield weight.name, part_axes(part)
     for program in plan.programs:
         for op in program.ops:
             for value in op.attributes.values():

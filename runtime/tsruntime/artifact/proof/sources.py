@@ -22,6 +22,7 @@ from tsruntime.artifact.schema import (
     Weight,
     WeightPart,
     WeightStorage,
+    part_axes,
 )
 
 REPLICAS = "ATTN_DP"
@@ -126,7 +127,7 @@ class Sources:
         self._check_parts(weight)
         tensors = [traced.number(part.tensor) for part in weight.parts]
         numbers = tuple(dict.fromkeys(tensors))
-        cuts = tuple((p.shape, p.dim, p.axes, p.padded) for p in weight.parts)
+        cuts = tuple((p.shape, p.dim, p.axes, p.padded, p.stack) for p in weight.parts)
         pattern = tuple(numbers.index(number) for number in tensors)
         return self._column(
             (cuts, pattern, ranks),
@@ -148,22 +149,35 @@ class Sources:
 
     def _check_parts(self, weight: Weight) -> None:
         for part in weight.parts:
-            known = self._parameters.get(part.tensor)
-            if known is None or known.shape != part.shape:
+            known, shape = self._parameters.get(part.tensor), _whole_shape(part)
+            if known is None or known.shape != shape:
                 raise PlanUnproven(
                     weight.name,
-                    f"it is cut from {part.tensor} {part.shape}, the traced program has "
+                    f"it is cut from {part.tensor} {shape}, the traced program has "
                     f"{'no such weight' if known is None else known.shape}",
                 )
-            if not set(part.axes) <= set(weight.axes):
+            axes = part_axes(part)
+            if not set(axes) <= set(weight.axes) or len(set(axes)) < len(axes):
                 raise PlanUnproven(
                     weight.name,
-                    f"it is cut over {part.axes}, but stored once per coordinate of {weight.axes}",
+                    f"it is cut over {axes}, but stored once per coordinate of {weight.axes}",
                 )
+            self._check_stack(weight, part)
             if part.dim is None and (part.axes or part.padded is not None):
                 raise PlanUnproven(weight.name, f"{part.tensor} is cut along no dim")
             if part.dim is not None:
                 self._check_division(weight, part, part.dim)
+
+    def _check_stack(self, weight: Weight, part: WeightPart) -> None:
+        if part.stack is None:
+            return
+        ranks = self._plan.mesh.size(part.stack.axes)
+        if part.stack.count % ranks or len(weight.parts) > 1:
+            raise PlanUnproven(
+                weight.name,
+                f"{part.stack.count} tensors {part.tensor} do not divide over {ranks} ranks, "
+                "or stand beside others",
+            )
 
     def _check_division(self, weight: Weight, part: WeightPart, dim: int) -> None:
         ranks = self._plan.mesh.size(part.axes)
@@ -182,4 +196,14 @@ class Sources:
             size = (part.padded or part.shape[part.dim]) // mesh.size(part.axes)
             start = size * mesh.coordinate(rank, part.axes)
             tile[part.dim] = ((start, start + size),)
+        if part.stack is not None:
+            mesh = self._plan.mesh
+            held = part.stack.count // mesh.size(part.stack.axes)
+            first = held * mesh.coordinate(rank, part.stack.axes)
+            tile.insert(0, ((first, first + held),))
         return tuple(tile)
+
+
+def _whole_shape(part: WeightPart) -> tuple[int, ...]:
+    """Of all its tensors together."""
+    return part.shape if part.stack is None else (part.stack.count, *part.shape)

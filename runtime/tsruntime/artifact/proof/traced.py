@@ -22,6 +22,7 @@ WINDOWS = ("split", "narrow", "slice")
 
 _SILENT_ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "embedding": frozenset({"vocab_start"}),
+    "experts": frozenset({"expert_start"}),
     "mla": frozenset({"absorbed"}),
 }
 """Attributes that say nothing about what is computed: they differ between ranks, or choose a way.
@@ -197,7 +198,8 @@ class Traced:
         self, op: TracedOp, key: object, references: tuple[Reference | None, ...]
     ) -> tuple[TensorType, ...]:
         schema = OPS[op.op].schema
-        if schema.kind is OpKind.COLLECTIVE or op.op == "mask" or op.attributes.get("vocab_start"):
+        starts = (op.attributes.get(name) for name in ("vocab_start", "expert_start"))
+        if schema.kind is OpKind.COLLECTIVE or op.op == "mask" or any(starts):
             raise CertificateInvalid(op.module, f"{op.op} is no op of an unsharded program")
         seen = (key, *(r and (self.kinds[r.number], r.window) for r in references))
         if seen not in self._types:
