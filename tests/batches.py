@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tscompile.models import CausalLM
 from tscompile.models.annotations import ForwardInputs
-from tsruntime.artifact.schema import NULL_PAGE
+from tsruntime.artifact.schema import NULL_PAGE, NULL_SLOT
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,12 @@ def batch_inputs(
     sequences: int,
     page_size: int,
     max_pages: int,
-    group: str = "full",
+    groups: Iterable[str] = ("full",),
 ) -> dict[str, Tensor]:
-    """Every input that a program may name, padded to a bucket: padding rows come last."""
+    """Every input that a program may name, padded to a bucket: padding rows come last.
+
+    A chunk's pages have the same numbers in the pools of all cache `groups`.
+    """
     flat = [token for chunk in chunks for token in chunk.tokens]
     positions = [chunk.start + i for chunk in chunks for i in range(len(chunk.tokens))]
     slots = [
@@ -51,19 +54,20 @@ def batch_inputs(
         "query_starts": _padded(ends, sequences + 1, ends[-1]),
         "seq_lens": _padded(lengths, sequences, 0),
         "logit_rows": _padded([end - 1 for end in ends[1:]], sequences, 0),
-        f"slot_mapping.{group}": _padded(slots, tokens, NULL_PAGE * page_size),
     }
+    for group in groups:
+        lists[f"slot_mapping.{group}"] = _padded(slots, tokens, NULL_SLOT)
     inputs = {name: torch.tensor(values, dtype=torch.int32) for name, values in lists.items()}
-    return {**inputs, f"block_table.{group}": torch.tensor(tables, dtype=torch.int32)}
+    for group in groups:
+        inputs[f"block_table.{group}"] = torch.tensor(tables, dtype=torch.int32)
+    return inputs
 
 
 def _padded(values: list[int], size: int, filler: int) -> list[int]:
     return values + [filler] * (size - len(values))
 
 
-def forward_inputs(
-    inputs: Mapping[str, Tensor], *, select: bool = False, group: str = "full"
-) -> ForwardInputs:
+def forward_inputs(inputs: Mapping[str, Tensor], *, select: bool = False) -> ForwardInputs:
     """The same inputs as an eager model takes them; logits of all rows, or of selected ones."""
     return ForwardInputs(
         token_ids=inputs["token_ids"],
@@ -71,9 +75,14 @@ def forward_inputs(
         query_starts=inputs["query_starts"],
         seq_lens=inputs["seq_lens"],
         logit_rows=inputs["logit_rows"] if select else None,
-        slot_mapping={group: inputs[f"slot_mapping.{group}"]},
-        block_table={group: inputs[f"block_table.{group}"]},
+        slot_mapping=_by_group(inputs, "slot_mapping."),
+        block_table=_by_group(inputs, "block_table."),
     )
+
+
+def _by_group(inputs: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    named = inputs.items()
+    return {name.removeprefix(prefix): x for name, x in named if name.startswith(prefix)}
 
 
 def eager_caches(
@@ -92,7 +101,14 @@ def run_whole(model: CausalLM, tokens: Sequence[int], dtype: torch.dtype) -> Ten
     """Logits [tokens, vocab] of one sequence, run eagerly in one chunk with pages of 16."""
     count = -(-len(tokens) // 16)
     chunk = Chunk(tokens, 0, range(1, count + 1))
-    inputs = batch_inputs([chunk], tokens=len(tokens), sequences=1, page_size=16, max_pages=count)
+    inputs = batch_inputs(
+        [chunk],
+        tokens=len(tokens),
+        sequences=1,
+        page_size=16,
+        max_pages=count,
+        groups={layer.group for layer in model.cache_layers},
+    )
     caches = eager_caches(model, pages=count + 1, page_size=16, dtype=dtype)
     with torch.no_grad():
         return model(forward_inputs(inputs), caches)

@@ -32,6 +32,11 @@ class DType(StrEnum):
         """Bytes per element."""
         return _TORCH[self].itemsize
 
+    @property
+    def wide(self) -> DType:
+        """What a model of this dtype keeps the values in that rounding would spoil."""
+        return DType.FLOAT64 if self is DType.FLOAT64 else DType.FLOAT32
+
 
 _TORCH: Mapping[DType, torch.dtype] = {d: getattr(torch, d.value) for d in DType}
 

@@ -40,6 +40,7 @@ def batch(plan: Plan, name: str, chunks: list[Chunk]) -> dict[str, Tensor]:
         sequences=program.sequences,
         page_size=PAGE_SIZE,
         max_pages=MAX_PAGES,
+        groups=[group.name for group in plan.kv_cache.groups],
     )
 
 

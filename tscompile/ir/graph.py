@@ -40,13 +40,14 @@ class Parameter:
     """A weight of the model by its checkpoint name, with its annotation if it has one.
 
     A `stacked` one is made of as many checkpoint tensors as its dim 0 has entries; `{}` in its name
-    stands for their number.
+    stands for their number. A `wide` one is float32 in a plan of a narrower dtype.
     """
 
     name: str
     shape: tuple[int, ...]
     annotation: WeightAnnotation | None
     stacked: bool = False
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,10 @@ from torch import nn
 
 from tscompile.models.annotations import CausalLM
 from tscompile.models.config import ModelConfig
+from tscompile.models.config.deepseek import DeepseekConfig
+from tscompile.models.deepseek import DeepseekForCausalLM
 from tscompile.models.llama import LlamaForCausalLM
+from tscompile.models.qwen3_moe import Qwen3MoeForCausalLM
 
 __all__ = ["CausalLM", "ModelConfig", "build"]
 
@@ -16,6 +19,16 @@ def build(config: ModelConfig) -> CausalLM:
 
     Inside `with torch.device("meta")` no weight exists; constants (inverse RoPE frequencies) do.
     """
-    model: CausalLM = LlamaForCausalLM(config)
+    model: CausalLM = _build(config)
     assert isinstance(model, nn.Module)
     return model
+
+
+def _build(config: ModelConfig) -> CausalLM:
+    match config:
+        case DeepseekConfig():
+            return DeepseekForCausalLM(config)
+        case ModelConfig(architecture="Qwen3MoeForCausalLM"):
+            return Qwen3MoeForCausalLM(config)
+        case _:
+            return LlamaForCausalLM(config)

@@ -41,9 +41,7 @@ def read_rope(config: Mapping[str, object]) -> RopeScaling:
 
     Raises ModelConfigError for a scaling type that is not in SCALINGS and for missing parameters.
     """
-    new = cast("Mapping[str, Any] | None", config.get("rope_parameters"))
-    key = "rope_scaling" if new is None else "rope_parameters"
-    parameters = new or cast("Mapping[str, Any] | None", config.get("rope_scaling")) or {}
+    key, parameters = _parameters(config)
     kind = str(parameters.get("rope_type", parameters.get("type", "default")))
     if kind not in SCALINGS:
         raise ModelConfigError(
@@ -64,6 +62,13 @@ def read_rope(config: Mapping[str, object]) -> RopeScaling:
     if kind == "default":
         return RopeScaling(theta)
     return _read_scaling(kind, theta, parameters, key, config)
+
+
+def _parameters(config: Mapping[str, object]) -> tuple[str, Mapping[str, Any]]:
+    """The key that holds the parameters of RoPE, and they."""
+    new = cast("Mapping[str, Any] | None", config.get("rope_parameters"))
+    key = "rope_scaling" if new is None else "rope_parameters"
+    return key, new or cast("Mapping[str, Any] | None", config.get("rope_scaling")) or {}
 
 
 def _read_scaling(
@@ -110,12 +115,22 @@ def _attention_factor(factor: float, parameters: Mapping[str, Any]) -> float:
     given = parameters.get("attention_factor")
     if given is not None:
         return float(given)
-
-    def mscale(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
-
     above, below = parameters.get("mscale"), parameters.get("mscale_all_dim")
-    return mscale(above) / mscale(below) if above and below else mscale(1.0)
+    return (
+        _mscale(factor, above) / _mscale(factor, below) if above and below else _mscale(factor, 1.0)
+    )
+
+
+def _mscale(factor: float, weight: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+
+def attention_scale(config: Mapping[str, object], rope: RopeScaling) -> float:
+    """What scaled RoPE multiplies the scores of DeepSeek's attention by: mscale_all_dim's factor
+    squared, once for queries and once for keys (DeepSeek-V3's modeling code).
+    """
+    weight = _parameters(config)[1].get("mscale_all_dim")
+    return 1.0 if rope.kind == "default" or not weight else _mscale(rope.factor, weight) ** 2
 
 
 def inverse_frequencies(rope: RopeScaling, dim: int) -> tuple[float, ...]:
