@@ -62,11 +62,12 @@ class SafetensorsWriter:
 
     def write(self, name: str, tensor: Tensor) -> None:
         """Append the data of the next tensor."""
-        entry = self._pending.pop()
+        entry = self._pending[-1]
         found = (name, tensor.dtype, tuple(tensor.shape))
         if self._rows or found != (entry.name, entry.dtype.torch, entry.shape):
             raise ValueError(f"expected {entry} from row {self._rows} on, was given {found}")
         self._put(_data(tensor))
+        self._pending.pop()
 
     def extend(self, name: str, row: Tensor) -> None:
         """Append the next row (along dim 0) of the next tensor, in place of all of it."""

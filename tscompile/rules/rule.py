@@ -15,11 +15,15 @@ S0, S1, S2 = Shard(0), Shard(1), Shard(2)
 
 @dataclass(frozen=True, slots=True)
 class OpTypes:
-    """An op as a rule sees it: global types of its inputs and outputs, and its attributes."""
+    """An op as a rule sees it: global types of its inputs and outputs, and its attributes.
+
+    Where an op is priced, the types are one rank's, and `whole` are the global ones of its inputs.
+    """
 
     inputs: tuple[TensorType | None, ...]
     outputs: tuple[TensorType, ...]
     attributes: Mapping[str, Attribute]
+    whole: tuple[TensorType | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

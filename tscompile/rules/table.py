@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tscompile.rules import attention, elementwise, linear, mla, movement
+from tscompile.rules import attention, elementwise, linear, mla, moe, movement
 from tscompile.rules.rule import Rule
 
 _ALL = (
@@ -20,6 +20,8 @@ _ALL = (
     attention.ATTENTION,
     mla.LATENT_WRITE,
     mla.MLA,
+    moe.ROUTE,
+    moe.EXPERTS,
     movement.SELECT_ROWS,
     movement.UNFLATTEN,
     movement.FLATTEN,

@@ -262,14 +262,21 @@ class _Transplant:
             attributes["size"] = sizes.whole(scope(op.outputs[0], 2), width)
         if op.op == "attention":
             attributes["window"] = _window(cast("int", attributes["window"])) or 0
+        if op.op == "narrow":
+            dim, start, size = (cast("int", attributes[n]) for n in ("dim", "start", "size"))
+            first, last = (
+                sizes.whole(scope(op.inputs[0] or "", dim), end) for end in (start, start + size)
+            )
+            attributes.update(start=first, size=last - first)
         return replace(op, attributes=attributes)
 
     def _parameter(self, parameter: TracedParameter) -> TracedParameter:
         return replace(parameter, shape=self._shape(parameter.name, parameter.shape))
 
-    def _shape(self, tensor: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def _shape(self, tensor: str, shape: tuple[int, ...], first: int = 0) -> tuple[int, ...]:
+        """The sizes of the tensor's dims from `first` on."""
         sizes = self._small(self._parts[0])
-        return tuple(sizes.whole(("", tensor, dim), size) for dim, size in enumerate(shape))
+        return tuple(sizes.whole(("", tensor, dim), size) for dim, size in enumerate(shape, first))
 
     def _weight(self, weight: Weight) -> Weight:
         """Weights that no program reads keep their sizes, and are left out of the certificate."""
@@ -288,10 +295,11 @@ class _Transplant:
         return replace(weight, shape=shape, parts=parts, constant=constant)
 
     def _part(self, part: WeightPart, sizes: SmallSizes) -> WeightPart:
-        padded = part.padded
+        """One tensor of a stack has the dims behind the first; their number stays."""
+        first, padded = (0 if part.stack is None else 1), part.padded
         if padded is not None and part.dim is not None:
-            padded = sizes.whole(("", part.tensor, part.dim), padded)
-        return replace(part, shape=self._shape(part.tensor, part.shape), padded=padded)
+            padded = sizes.whole(("", part.tensor, first + part.dim), padded)
+        return replace(part, shape=self._shape(part.tensor, part.shape, first), padded=padded)
 
     def _group(self, group: CacheGroup) -> CacheGroup:
         pool = next(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tscompile.simulate.errors import CannotShrink
@@ -47,6 +47,7 @@ class Cuts:
 
     def read_sizes(self, scope: Scope) -> None:
         """The size of each class in one graph; CannotShrink where two differ."""
+        self.sizes.update(self.dims.unnamed)
         for known in scope.traced.known:
             if known.type.dtype is DType.INT32:  # a program's input, sized by rows alone
                 continue
@@ -100,11 +101,32 @@ def scales(cuts: Cuts) -> dict[Dim, Scale]:
     for dim, size in cuts.sizes.items():
         if dim not in dims.products and dim not in dims.halves:
             least = 1 if dim in heads else min(_LEAST, size)
+            least = size if dim in dims.kept else least
             found[dim] = scale_for(cuts.unit(dim), size, least, even=dim in even)
+    for link in dims.links:
+        found.update(_linked(cuts, sorted(link - dims.products.keys()), found, even))
     for query, key in dims.groups:
         small = found[key].of(cuts.sizes[key])
         found[query] = _grouped(found[query], cuts.sizes[query], small)
     return found
+
+
+def _linked(
+    cuts: Cuts, dims: Sequence[Dim], alone: Mapping[Dim, Scale], even: Collection[Dim]
+) -> dict[Dim, Scale]:
+    """One scale for dims that are sums of one another: all of them leave enough entries."""
+    known = [dim for dim in dims if dim in alone]
+    unit = math.gcd(*(cuts.unit(dim) for dim in known))
+    each = [
+        scale_for(unit, cuts.sizes[dim], min(_LEAST, cuts.sizes[dim]), even=dim in even)
+        for dim in known
+    ]
+    small = next(
+        n
+        for n in range(max(scale.small for scale in each), unit + 1)
+        if n == unit or not any(n * cuts.sizes[dim] // unit % 2 for dim in known if dim in even)
+    )
+    return dict.fromkeys(dims, Scale(unit, small))
 
 
 def scale_for(unit: int, size: int, least: int, *, even: bool = False) -> Scale:

@@ -20,6 +20,10 @@ SCHEMA_VERSION = 1
 NULL_PAGE = 0
 """KV page that padding rows write to and unused block-table entries name; never allocated."""
 
+NULL_SLOT = 0
+"""Slot, in the null page, of every padding row and of no other: it tells ops which rows they are.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -170,7 +174,7 @@ class Program:
     `token_ids`, `positions` [tokens]; `query_starts` [sequences + 1]; `seq_lens`, `logit_rows`
     [sequences]; per cache group G `slot_mapping.G` [tokens] and `block_table.G`
     [sequences, max_pages]. A program names just those that it reads. Padding sequences have
-    length 0 and an empty query range; padding tokens map to slots of the null page.
+    length 0 and an empty query range; padding tokens map to the null slot.
     `output` names the value that holds the logits [rows, vocab_size], equal on every rank.
     """
 

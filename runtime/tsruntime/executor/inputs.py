@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tsruntime.artifact.schema import NULL_PAGE, Plan, Program
+from tsruntime.artifact.schema import NULL_SLOT, Plan, Program
 from tsruntime.executor.batch import ForwardBatch, Ints
 from tsruntime.kv_cache.table import PageTable
 
@@ -69,8 +69,6 @@ class ProgramInputs:
     seq_lens: Ints | None
     logit_rows: Ints | None
     groups: tuple[GroupInputs, ...]
-    null_slots: Ints
-    """[tokens] slots of the null page, in turn: where padding rows write."""
 
     def write(self, batch: ForwardBatch, tables: tuple[PageTable, ...]) -> None:
         """Fill every input, padding last: token 0 at position 0, sequences of length 0."""
@@ -84,8 +82,7 @@ class ProgramInputs:
             self.logit_rows[sequences:] = 0
         for inputs, group, table in zip(self.groups, batch.groups, tables, strict=True):
             if inputs.slot_mapping is not None:
-                inputs.slot_mapping[:tokens] = group.slot_mapping
-                inputs.slot_mapping[tokens:] = self.null_slots[tokens:]
+                _fill(inputs.slot_mapping, group.slot_mapping, NULL_SLOT)
             if inputs.block_table is not None:
                 table.gather(batch.slots, inputs.block_table)
 
@@ -100,7 +97,6 @@ def program_inputs(plan: Plan, program: Program, buffers: InputBuffers) -> Progr
         GroupInputs(view(f"slot_mapping.{group.name}"), view(f"block_table.{group.name}"))
         for group in plan.kv_cache.groups
     )
-    offsets = np.arange(program.tokens, dtype=np.int32) % plan.kv_cache.page_size
     return ProgramInputs(
         view("token_ids"),
         view("positions"),
@@ -108,7 +104,6 @@ def program_inputs(plan: Plan, program: Program, buffers: InputBuffers) -> Progr
         view("seq_lens"),
         view("logit_rows"),
         groups,
-        NULL_PAGE * plan.kv_cache.page_size + offsets,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -35,18 +35,28 @@ class Scope:
         """Dims of a value."""
         return len(self.traced[self.traced.number(name)].type.shape)
 
+    def size(self, name: str, dim: int) -> int:
+        """Size of a dim of a value that is no part of another."""
+        return self.traced[self.traced.number(name)].type.shape[dim]
+
 
 @dataclass
 class Dims:
     """Classes of dims of equal size, and how some sizes follow from others.
 
     `products` maps a dim to the two whose product it is, `halves` to the one that it is half of,
-    `groups` holds (query heads, key heads): the first is a multiple of the second.
+    `groups` holds (query heads, key heads): the first is a multiple of the second. `kept` dims do
+    not shrink.
+    `links` holds dims of which some are sums of others: they shrink block by block alike.
+    `unnamed` has the sizes of dims that no value has.
     """
 
     products: dict[Dim, tuple[Dim, Dim]] = field(default_factory=dict[Dim, "tuple[Dim, Dim]"])
     halves: dict[Dim, Dim] = field(default_factory=dict[Dim, Dim])
     groups: list[tuple[Dim, Dim]] = field(default_factory=list["tuple[Dim, Dim]"])
+    links: list[frozenset[Dim]] = field(default_factory=list[frozenset[Dim]])
+    unnamed: dict[Dim, int] = field(default_factory=dict[Dim, int])
+    kept: set[Dim] = field(default_factory=set["Dim"])
     _parents: dict[Dim, Dim] = field(default_factory=dict[Dim, Dim])
 
     def find(self, dim: Dim) -> Dim:
@@ -61,6 +71,10 @@ class Dims:
         for other in others:
             if self.find(other) != first:
                 self._parents[self.find(other)] = first
+
+    def link(self, *dims: Dim) -> None:
+        """Let the classes of `dims` shrink by equal blocks."""
+        self.links.append(frozenset(dims))
 
     def settle(self) -> None:
         """Factors of equal products are equal; name everything by its class."""
@@ -77,7 +91,20 @@ class Dims:
         find = self.find
         self.products = {find(p): (find(a), find(b)) for p, (a, b) in self.products.items()}
         self.halves = {find(h): find(d) for h, d in self.halves.items()}
+        self.kept = {find(dim) for dim in self.kept}
         self.groups = sorted({(find(q), find(k)) for q, k in self.groups})
+        self.unnamed = {find(dim): size for dim, size in self.unnamed.items()}
+        self.links = _joined(frozenset(map(find, link)) for link in self.links)
+
+
+def _joined(links: Iterable[frozenset[Dim]]) -> list[frozenset[Dim]]:
+    """The links, those that share a dim made one."""
+    apart: list[frozenset[Dim]] = []
+    for link in links:
+        meeting = [other for other in apart if other & link]
+        apart = [other for other in apart if not other & link]
+        apart.append(link.union(*meeting))
+    return apart
 
 
 Relation: TypeAlias = Callable[[Dims, Scope, TracedOp], None]

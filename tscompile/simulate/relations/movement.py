@@ -12,6 +12,13 @@ def select_rows(dims: Dims, names: Scope, op: TracedOp) -> None:
     dims.same(names(name_of(op, 0), 1), names(op.outputs[0], 1))
 
 
+def narrow(dims: Dims, names: Scope, op: TracedOp) -> None:
+    """A range of one dim, the others as its input's."""
+    x, y, narrowed = name_of(op, 0), op.outputs[0], op.attributes["dim"]
+    for dim in range(names.rank(x)):
+        (dims.link if dim == narrowed else dims.same)(names(x, dim), names(y, dim))
+
+
 def unflatten(dims: Dims, names: Scope, op: TracedOp) -> None:
     """Columns are heads times their width."""
     x, y = name_of(op, 0), op.outputs[0]

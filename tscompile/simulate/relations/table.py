@@ -8,7 +8,9 @@ from types import MappingProxyType
 from tscompile.simulate.relations.attention import attention, kv_write, rotary, rotary_table
 from tscompile.simulate.relations.base import Relation, alike
 from tscompile.simulate.relations.dense import embedding, linear, rms_norm
-from tscompile.simulate.relations.movement import flatten, select_rows, unflatten
+from tscompile.simulate.relations.mla import latent_write, mla
+from tscompile.simulate.relations.moe import experts, route
+from tscompile.simulate.relations.movement import flatten, narrow, select_rows, unflatten
 
 RELATIONS: Mapping[str, Relation] = MappingProxyType(
     {
@@ -21,6 +23,11 @@ RELATIONS: Mapping[str, Relation] = MappingProxyType(
         "rotary": rotary,
         "kv_write": kv_write,
         "attention": attention,
+        "latent_write": latent_write,
+        "mla": mla,
+        "narrow": narrow,
+        "route": route,
+        "experts": experts,
         "select_rows": select_rows,
         "unflatten": unflatten,
         "flatten": flatten,

@@ -13,6 +13,14 @@ from tsruntime.artifact.proof.semantics.attention import attention, kv_write, ro
 from tsruntime.artifact.proof.semantics.base import Semantics
 from tsruntime.artifact.proof.semantics.dense import embedding, linear
 from tsruntime.artifact.proof.semantics.elementwise import add, rms_norm, silu_mul
+from tsruntime.artifact.proof.semantics.fused import (
+    add_rms_norm,
+    linear_silu_mul,
+    qk_norm_rope_kv_write,
+    rope_kv_write,
+)
+from tsruntime.artifact.proof.semantics.mla import latent_write, mla
+from tsruntime.artifact.proof.semantics.moe import experts, route
 from tsruntime.artifact.proof.semantics.movement import (
     flatten,
     mask,
@@ -34,6 +42,10 @@ SEMANTICS: Mapping[str, Semantics] = MappingProxyType(
         "rotary": rotary,
         "kv_write": kv_write,
         "attention": attention,
+        "latent_write": latent_write,
+        "mla": mla,
+        "route": route,
+        "experts": experts,
         "select_rows": select_rows,
         "mask": mask,
         "slice": subrange,
@@ -42,6 +54,10 @@ SEMANTICS: Mapping[str, Semantics] = MappingProxyType(
         "split": split,
         "unflatten": unflatten,
         "flatten": flatten,
+        "add_rms_norm": add_rms_norm,
+        "linear_silu_mul": linear_silu_mul,
+        "rope_kv_write": rope_kv_write,
+        "qk_norm_rope_kv_write": qk_norm_rope_kv_write,
     }
 )
 """The local ops that the checker understands; an op that is not here proves nothing."""
