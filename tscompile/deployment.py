@@ -76,9 +76,18 @@ def _request(recipe: Recipe, model: ModelConfig, dump_dir: Path | None) -> Compi
             sizes.world, sizes.attn_tp, sizes.dense_tp, sizes.moe_tp, sizes.moe_ep
         ),
         buckets=Buckets(recipe.buckets.decode, recipe.buckets.extend, recipe.buckets.all_logits),
-        kv=KvCacheRequest(recipe.kv_cache.page_size, dtype, kv_pages(recipe, page_bytes)),
+        kv=KvCacheRequest(
+            recipe.kv_cache.page_size,
+            dtype,
+            kv_pages(recipe, page_bytes),
+            host_pages=recipe.kv_cache.host_pages or 0,
+            host_memory=recipe.kv_cache.host_memory_bytes,
+        ),
         limits=LimitsRequest(
-            recipe.limits.max_model_len, recipe.limits.max_batch, recipe.limits.token_budget
+            recipe.limits.max_model_len,
+            recipe.limits.max_batch,
+            recipe.limits.token_budget,
+            recipe.limits.steps_in_flight,
         ),
         dummy_seed=recipe.model.seed if recipe.model.is_dummy else None,
         dump_dir=dump_dir,

@@ -41,8 +41,9 @@ def test_defaults_are_spelled_out(tmp_path: Path) -> None:
         "parallel:\n  world: 4\n  attn_tp: 4\n  dense_tp: 4\n  moe_tp: 4\n  moe_ep: 1\n"
         "buckets:\n  decode: [1, 2, 4, 8]\n  extend: [[16, 8], [64, 8], [256, 8]]\n"
         "  all_logits: []\n"
-        "kv_cache:\n  page_size: 16\n  pages: 1025\n  dtype: float32\n"
+        "kv_cache:\n  page_size: 16\n  pages: 1025\n  host_pages: 0\n  dtype: float32\n"
         "limits:\n  max_model_len: 2048\n  max_batch: 8\n  token_budget: 256\n"
+        "  steps_in_flight: 1\n"
         "chat: {}\n"
     )
 
@@ -119,6 +120,20 @@ def test_a_malformed_override_is_refused(tmp_path: Path, text: str) -> None:
 )
 def test_sizes_are_parsed(text: str, size: int) -> None:
     assert parse_bytes(text) == size
+
+
+def test_steps_in_flight_depend_on_the_device(tmp_path: Path) -> None:
+    cuda = "target: {device: cuda, arch: sm_90, topology: h200-nvlink-8}\n"
+    assert load(write(tmp_path, MINIMAL + cuda)).limits.steps_in_flight == 2
+    given = MINIMAL + "limits: {steps_in_flight: 2}\n"
+    assert load(write(tmp_path, given)).limits.steps_in_flight == 2
+
+
+def test_host_memory_takes_the_place_of_host_pages(tmp_path: Path) -> None:
+    cache = load(write(tmp_path, MINIMAL + "kv_cache: {host_memory: 2GiB}\n")).kv_cache
+    assert (cache.host_pages, cache.host_memory_bytes) == (None, 2 << 30)
+    cache = load(write(tmp_path, MINIMAL + "kv_cache: {host_pages: 7}\n")).kv_cache
+    assert (cache.host_pages, cache.host_memory_bytes) == (7, None)
 
 
 def test_memory_becomes_pages(tmp_path: Path) -> None:

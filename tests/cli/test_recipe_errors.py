@@ -186,6 +186,12 @@ def test_group_sizes_that_do_not_fit(
             "lower limits.max_model_len to 64, or give the pool 129 pages or more",
         ),
         (
+            "kv_cache: {host_pages: 5, host_memory: 1GiB}",
+            "kv_cache.host_memory",
+            "both host_memory '1GiB' and host_pages 5 are given",
+            "keep one of kv_cache.host_memory and kv_cache.host_pages",
+        ),
+        (
             "limits: {max_batch: 9}\nbuckets: {decode: [1, 8], extend: [[256, 9]]}",
             "limits.max_batch",
             "max_batch 9 is above the largest decode bucket 8",

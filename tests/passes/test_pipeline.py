@@ -156,6 +156,16 @@ def test_memory_in_bytes_is_turned_into_pages() -> None:
     assert cache.shape == (20, 2, 3, 8, 8)
 
 
+def test_host_memory_in_bytes_is_turned_into_pages() -> None:
+    page = 3 * 2 * 3 * 8 * 8 * 8  # as above
+    kv = KvCacheRequest(8, DType.FLOAT64, pages=20, host_memory=page * 9 + page - 1)
+    plan = compile_plan(tiny_request(tiny_model_config("llama"), 2, kv=kv)).plan
+    assert (plan.kv_cache.pages, plan.kv_cache.host_pages) == (20, 9)
+    kv = KvCacheRequest(8, DType.FLOAT64, pages=20, host_pages=3)
+    plan = compile_plan(tiny_request(tiny_model_config("llama"), 2, kv=kv)).plan
+    assert plan.kv_cache.host_pages == 3
+
+
 LLAMA = tiny_model_config("llama")
 SMOLLM2 = from_hf(smollm2_config())
 REFUSALS: tuple[tuple[CompileRequest, type[TsError], tuple[str, ...]], ...] = (
@@ -163,6 +173,11 @@ REFUSALS: tuple[tuple[CompileRequest, type[TsError], tuple[str, ...]], ...] = (
         tiny_request(LLAMA, kv=KvCacheRequest(8, DType.FLOAT64, pages=12)),
         KvCacheError,
         ("max_model_len = 96", "at most 88", "13 pages"),
+    ),
+    (
+        tiny_request(LLAMA, kv=KvCacheRequest(8, DType.FLOAT64, pages=20, host_memory=100)),
+        KvCacheError,
+        ("host_memory of 100 bytes", "less than one page"),
     ),
     (
         tiny_request(LLAMA, buckets=Buckets((1, 2), ((32, 4),))),

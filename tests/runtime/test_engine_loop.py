@@ -166,8 +166,17 @@ def test_the_channel_carries_batches_of_any_size_past_heartbeats() -> None:
     assert on_ranks(2, work)[1] == list(sizes)
 
 
-def test_three_ranks_follow_one_engine() -> None:
-    plan = tiny_plan(Sizes(world=3, pages=17))
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        Sizes(world=3, pages=17),
+        Sizes(world=3, pages=17, host_pages=24),
+        Sizes(world=3, pages=17, host_pages=24, steps_in_flight=2),
+    ],
+    ids=["recomputing", "storing", "storing, two steps"],
+)
+def test_three_ranks_follow_one_engine(sizes: Sizes) -> None:
+    plan = tiny_plan(sizes)
     prompts = {i: [i + 1, 2 * i, 5] * (i + 1) for i in range(6)}
 
     def work(rank: int, store: Store) -> dict[int, list[int]]:
@@ -177,15 +186,16 @@ def test_three_ranks_follow_one_engine() -> None:
         if rank > 0:
             follow(executor, channel)
             return {}
-        engine = Engine(plan, executor, channel)
         got = dict[int, list[int]]()
-        for id_, prompt in prompts.items():
-            engine.submit(submit(id_, tuple(prompt), 12))
-        while engine.live:
-            for event in engine.step():
-                assert isinstance(event, TokenOutput)
-                got.setdefault(event.id, []).append(event.token)
+        with Engine(plan, executor, channel) as engine:
+            for id_, prompt in prompts.items():
+                engine.submit(submit(id_, tuple(prompt), 12))
+            while engine.busy:
+                for event in engine.step():
+                    assert isinstance(event, TokenOutput)
+                    got.setdefault(event.id, []).append(event.token)
         channel.stop()
+        assert engine.stats.retractions > 0
         return got
 
     got = on_ranks(3, work)[0]

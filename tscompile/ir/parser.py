@@ -75,8 +75,10 @@ class _Reader:
         device, arch, topology = self._take(r"target (cpu|cuda) (\S+) (\S+)")
         axes, groups = self._take(r"mesh \[(.*?)\] (.*)")
         self.mesh = _mesh(axes, groups)
-        limits = Limits(*map(int, self._take(r"limits (\d+) (\d+) (\d+) (\d+)")))
-        page_size, pages = map(int, self._take(r"kv page_size (\d+) pages (\d+)"))
+        *sizes, steps = self._take(r"limits (\d+) (\d+) (\d+) (\d+)(?: steps (\d+))?")
+        limits = Limits(*map(int, sizes), steps_in_flight=int(steps or 1))
+        kv = self._take(r"kv page_size (\d+) pages (\d+)(?: host (\d+))?")
+        page_size, pages, host_pages = (int(number or 0) for number in kv)
         caches = tuple(self._caches())
         seed = int(self._take(r"dummy_seed (\d+)")[0]) if self._next("dummy_seed ") else None
         self.weights = self._weights()
@@ -88,7 +90,7 @@ class _Reader:
             dtype=DType(dtype),
             vocab_size=int(vocab),
             limits=limits,
-            kv_cache=KvCache(page_size, pages, caches),
+            kv_cache=KvCache(page_size, pages, caches, host_pages),
             weights=self.weights,
             programs=tuple(self._programs()),
             dummy_seed=seed,

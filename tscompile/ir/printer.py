@@ -27,6 +27,7 @@ from tsruntime.artifact.schema import (
     CacheGroup,
     CacheStorage,
     InputStorage,
+    Limits,
     Mesh,
     RankIndex,
     Storage,
@@ -57,17 +58,18 @@ def _header(draft: Draft) -> list[str]:
         f"plan {draft.name} {draft.architecture} {draft.dtype} vocab {draft.vocab_size}",
         f"target {target.device} {target.arch} {target.topology}",
         f"mesh [{axes}] {groups}",
-        "limits "
-        + " ".join(
-            map(
-                str,
-                (limits.max_model_len, limits.max_batch, limits.token_budget, limits.max_pages),
-            )
-        ),
-        f"kv page_size {kv.page_size} pages {kv.pages}",
+        _limits(limits),
+        f"kv page_size {kv.page_size} pages {kv.pages}"
+        + (f" host {kv.host_pages}" if kv.host_pages else ""),
         *(_cache_group(group) for group in kv.groups),
         *([] if draft.dummy_seed is None else [f"dummy_seed {draft.dummy_seed}"]),
     ]
+
+
+def _limits(limits: Limits) -> str:
+    sizes = (limits.max_model_len, limits.max_batch, limits.token_budget, limits.max_pages)
+    steps = "" if limits.steps_in_flight == 1 else f" steps {limits.steps_in_flight}"
+    return f"limits {' '.join(map(str, sizes))}{steps}"
 
 
 def _cache_group(group: CacheGroup) -> str:

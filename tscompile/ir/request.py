@@ -25,12 +25,17 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class KvCacheRequest:
-    """The KV pool of one rank: either `pages` (the null page counted) or `memory` in bytes."""
+    """The KV pool of one rank: either `pages` (the null page counted) or `memory` in bytes.
+
+    Host memory for retracted requests is `host_pages`, or as many as `host_memory` bytes hold.
+    """
 
     page_size: int
     dtype: DType
     pages: int | None = None
     memory: int | None = None
+    host_pages: int = 0
+    host_memory: int | None = None
 
     def __post_init__(self) -> None:
         if (self.pages is None) == (self.memory is None):
@@ -39,11 +44,12 @@ class KvCacheRequest:
 
 @dataclass(frozen=True, slots=True)
 class LimitsRequest:
-    """What the runtime shall admit: tokens a sequence, sequences a step, tokens a step."""
+    """What the runtime shall admit: tokens a sequence, sequences a step, tokens a step, steps."""
 
     max_model_len: int
     max_batch: int
     token_budget: int
+    steps_in_flight: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def plan_buckets(graphs: Mapping[str, Graph], request: CompileRequest) -> Draft:
         request.limits.max_batch,
         request.limits.token_budget,
         max_pages,
+        request.limits.steps_in_flight,
     )
     graph = graphs["all"]
     draft = Draft(

@@ -24,11 +24,12 @@ ALIGNMENT = 64
 
 
 def plan_memory(draft: Draft, kv: KvCacheRequest) -> Draft:
-    """Arena offsets and strides for what ops produce, and the number of KV pages.
+    """Arena offsets and strides for what ops produce, and the numbers of KV pages.
 
-    Raises KvCacheError where the pool cannot hold one sequence of the maximum length.
+    Raises KvCacheError where the pool cannot hold one sequence of the maximum length, or the host
+    memory that is given not one page.
     """
-    cache = replace(draft.kv_cache, pages=_pages(draft, kv))
+    cache = replace(draft.kv_cache, pages=_pages(draft, kv), host_pages=_host_pages(draft, kv))
     programs = tuple(_with_arena(_with_pages(p, cache.pages)) for p in draft.programs)
     return replace(draft, kv_cache=cache, programs=programs)
 
@@ -62,6 +63,19 @@ def _pages(draft: Draft, kv: KvCacheRequest) -> int:
             where="limits.max_model_len",
         )
     return pages
+
+
+def _host_pages(draft: Draft, kv: KvCacheRequest) -> int:
+    if kv.host_memory is None:
+        return kv.host_pages
+    size = page_bytes(draft.kv_cache)
+    if kv.host_memory < size:
+        raise KvCacheError(
+            f"host_memory of {kv.host_memory} bytes is less than one page of {size}",
+            remedy="give kv_cache more host_memory, or none",
+            where="kv_cache.host_memory",
+        )
+    return kv.host_memory // size
 
 
 def _with_pages(program: DraftProgram, pages: int) -> DraftProgram:

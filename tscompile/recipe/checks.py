@@ -144,6 +144,13 @@ def _check_pool_size(kv_cache: KvCache, where: Where) -> Iterator[Problem]:
             f"both memory {kv_cache.memory!r} and pages {kv_cache.pages} are given",
             "keep one of kv_cache.memory and kv_cache.pages",
         )
+    if kv_cache.host_pages is not None and kv_cache.host_memory is not None:
+        yield Problem(
+            where(("kv_cache", "host_memory")),
+            f"both host_memory {kv_cache.host_memory!r} and host_pages {kv_cache.host_pages} are "
+            "given",
+            "keep one of kv_cache.host_memory and kv_cache.host_pages",
+        )
 
 
 def _check_limits(limits: Limits, sections: Sections, where: Where) -> Iterator[Problem]:

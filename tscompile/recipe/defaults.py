@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 from .buckets import default_decode, default_extend
 from .kv_cache import Float, default_pages
-from .limits import DEFAULT_MAX_BATCH, DEFAULT_TOKEN_BUDGET
+from .limits import DEFAULT_MAX_BATCH, DEFAULT_STEPS_IN_FLIGHT, DEFAULT_TOKEN_BUDGET
 from .source import plain
 from .target import ARCHS, TOPOLOGIES, Device
 
@@ -34,7 +34,7 @@ def spell_out(data: dict[str, object]) -> dict[str, object]:
         "token_budget": DEFAULT_TOKEN_BUDGET[device],
         "max_model_len": 2048,
     }
-    _fill(full, "limits", limits)
+    _fill(full, "limits", {**limits, "steps_in_flight": DEFAULT_STEPS_IN_FLIGHT[device]})
     limits = {name: _count(plain(full["limits"]), name, value) for name, value in limits.items()}
     _fill(full, "buckets", _buckets(limits))
     _fill(full, "kv_cache", _kv_cache(plain(full.get("kv_cache")), limits, full["dtype"]))
@@ -99,6 +99,8 @@ def _kv_cache(kv_cache: object, limits: dict[str, int], dtype: object) -> dict[s
     if given.get("memory") is None:
         page_size = _count(given, "page_size", 16)
         defaults["pages"] = default_pages(page_size, limits["max_model_len"], limits["max_batch"])
+    if given.get("host_memory") is None:
+        defaults["host_pages"] = 0
     return defaults
 
 

@@ -35,7 +35,10 @@ def _check_memory(text: str) -> str:
 
 
 class KvCache(Section):
-    """Pages of one size, and either their number or the memory they may take on each rank."""
+    """Pages of one size, and either their number or the memory they may take on each rank.
+
+    So too for pages in host memory.
+    """
 
     page_size: Annotated[Count, Vllm("--block-size")] = 16
     """Tokens a page."""
@@ -56,6 +59,23 @@ class KvCache(Section):
     ] = None
     """Memory of the cache on each rank, such as `8GiB`, instead of `pages`."""
 
+    host_pages: Annotated[
+        int | None,
+        Field(ge=0, strict=True),
+        Default("0 unless host_memory is given: a retracted request is computed again"),
+        Vllm(""),
+    ] = None
+    """Pages in host memory on each rank, where a request that loses its place leaves what it has
+    computed, to be loaded when it comes back."""
+
+    host_memory: Annotated[
+        str | None,
+        AfterValidator(lambda text: text if text is None else _check_memory(text)),
+        Default("none: host_pages decides"),
+        Vllm("--kv-offloading-size"),
+    ] = None
+    """Host memory for those pages on each rank, such as `8GiB`, instead of `host_pages`."""
+
     dtype: Annotated[Float, Default("dtype"), Vllm("--kv-cache-dtype")]
     """Element type of keys and values."""
 
@@ -63,6 +83,11 @@ class KvCache(Section):
     def memory_bytes(self) -> int | None:
         """`memory` in bytes."""
         return None if self.memory is None else parse_bytes(self.memory)
+
+    @property
+    def host_memory_bytes(self) -> int | None:
+        """`host_memory` in bytes."""
+        return None if self.host_memory is None else parse_bytes(self.host_memory)
 
 
 def default_pages(page_size: int, max_model_len: int, max_batch: int) -> int:

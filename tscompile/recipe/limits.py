@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from .section import Count, Default, Section, Vllm
 from .target import Device
 
 DEFAULT_MAX_BATCH: Final[Mapping[Device, int]] = {"cpu": 8, "cuda": 64}
 DEFAULT_TOKEN_BUDGET: Final[Mapping[Device, int]] = {"cpu": 256, "cuda": 2048}
+DEFAULT_STEPS_IN_FLIGHT: Final[Mapping[Device, int]] = {"cpu": 1, "cuda": 2}
 
 
 class Limits(Section):
@@ -25,3 +26,8 @@ class Limits(Section):
         Count, Default("256 on cpu, 2048 on cuda"), Vllm("--max-num-batched-tokens")
     ]
     """Most tokens of one step: longer prompts are prefilled in chunks."""
+
+    steps_in_flight: Annotated[
+        Literal[1, 2], Default("1 on cpu, 2 on cuda"), Vllm("--async-scheduling")
+    ]
+    """With 2, a step is planned while the one before it runs; with 1, once its tokens are known."""
