@@ -24,10 +24,14 @@ from tsruntime.artifact.manifest import FileEntry, manifest_bytes, seal
 from tsruntime.artifact.serving import Generation, ServingFile
 from tsruntime.engine.messages import (
     Abort,
+    AskStats,
     Command,
+    EngineStats,
     Event,
     Failed,
     FinishReason,
+    Fork,
+    PagePool,
     Ready,
     Refused,
     Shutdown,
@@ -85,6 +89,7 @@ class FakeEngine:
         self.step_seconds = step_seconds
         self.cached_tokens = 0
         self.submitted: list[Submit] = []
+        self.forked: list[Fork] = []
         self.aborted: list[int] = []
         self.finished: list[int] = []
         self._live: dict[int, _Live] = {}
@@ -147,9 +152,24 @@ class FakeEngine:
                     case Abort(id_):
                         self.aborted.append(id_)
                         self._live.pop(id_, None)
+                    case Fork():
+                        events += self._fork(command)
+                    case AskStats():
+                        events.append(self._stats())
                     case Shutdown():
                         self._ended = True
         return events
+
+    def _fork(self, fork: Fork) -> list[Event]:
+        self.forked.append(fork)
+        parent = self._live.get(fork.parent)
+        if parent is None:
+            return [Refused(fork.id, f"request {fork.parent} is not live")]
+        return self._submit(Submit(fork.id, parent.submit.tokens, fork.params))
+
+    def _stats(self) -> EngineStats:
+        pools = (PagePool("full", 40, 25, 5), PagePool("window", 20, 20, 0))
+        return EngineStats(len(self._live), 3, 4, 100, 60, pools)
 
     def _submit(self, submit: Submit) -> list[Event]:
         self.submitted.append(submit)

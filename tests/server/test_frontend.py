@@ -6,13 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine, Submit, token_id
 from tokenizers import Tokenizer
 
-from tsruntime.engine.messages import FinishReason
+from tsruntime.engine.messages import FinishReason, Fork
 from tsruntime.sampling.params import SamplingParams
 from tsruntime.server.errors import ApiError, EngineFailed
 from tsruntime.server.frontend import Frontend
@@ -94,6 +95,55 @@ def test_one_stream_of_several_sequences_and_its_usage(engine: FakeEngine) -> No
         assert found == {0: [5, 6, 7, 5], 1: [5, 6, 7, 5], 2: [8] * 6, 3: [8] * 6}
         usage = stream.usage(choices=2)
         assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (4, 20, 4)
+
+    run(engine, None, body)
+
+
+def test_further_choices_fork_the_first_one_s_request(engine: FakeEngine) -> None:
+    async def body(frontend: Frontend) -> None:
+        await collect(frontend.open([ask((1,), 1)]))  # so that ids are no indices
+        first, other = ask((5, 6), 3), ask((8,), 3)
+        more = [replace(first, params=SamplingParams(3, seed=seed), fork=True) for seed in (1, 2)]
+        again = replace(other, fork=True)
+        found: dict[int, list[int]] = {}
+        async with frontend.open([first, *more, other, again]) as stream:
+            async for deltas in stream:
+                for delta in deltas:
+                    found.setdefault(delta.index, []).extend(delta.tokens)
+        assert found == {0: [5, 6, 5], 1: [5, 6, 5], 2: [5, 6, 5], 3: [8] * 3, 4: [8] * 3}
+        assert engine.forked == [
+            Fork(2, 1, more[0].params),
+            Fork(3, 1, more[1].params),
+            Fork(5, 4, again.params),
+        ]
+
+    run(engine, None, body)
+
+
+def test_the_refusal_of_a_prompt_is_told_once_for_all_its_choices(engine: FakeEngine) -> None:
+    engine.refuse = lambda submit: "too long for the pool"
+
+    async def body(frontend: Frontend) -> None:
+        first = ask((1,), 5)
+        with pytest.raises(ApiError, match="too long for the pool"):
+            await collect(frontend.open([first, replace(first, fork=True)]))
+        assert frontend.live == 0
+
+    run(engine, None, body)
+
+
+def test_stats_go_to_all_who_ask(engine: FakeEngine) -> None:
+    async def body(frontend: Frontend) -> None:
+        found = await asyncio.gather(frontend.stats(), frontend.stats())
+        assert [stats.waiting for stats in found] == [3, 3]
+        asked = asyncio.ensure_future(frontend.stats())
+        await asyncio.sleep(0)
+        asked.cancel()  # its client leaves
+        assert (await frontend.stats()).prefix_hits == 60
+        engine.die("rank 1 was killed")
+        assert await frontend.failed() == "rank 1 was killed"
+        with pytest.raises(ApiError, match="rank 1 was killed"):
+            await frontend.stats()
 
     run(engine, None, body)
 

@@ -100,6 +100,7 @@ def test_every_sampling_parameter_arrives(intake: Intake, tokenizer: Tokenizer) 
 def test_choices_and_prompts_have_seeds_of_their_own(intake: Intake) -> None:
     fixed = completion(intake, prompt=["a", "b"], n=3, seed=10)
     assert [r.params.seed for r in fixed] == [10, 11, 12, 10, 11, 12]
+    assert [r.fork for r in fixed] == [False, True, True] * 2
     assert [r.tokens for r in fixed[:3]] == [fixed[0].tokens] * 3
     drawn = completion(intake, prompt=["a", "a"], n=3)
     assert len({r.params.seed for r in drawn}) == 6

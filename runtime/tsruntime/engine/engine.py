@@ -11,7 +11,15 @@ from torch import Tensor
 from tsruntime.artifact.schema import Plan
 from tsruntime.engine.channel import Followers
 from tsruntime.engine.flight import Flight, Launcher
-from tsruntime.engine.messages import Event, Fork, Refused, Submit, TokenOutput
+from tsruntime.engine.messages import (
+    EngineStats,
+    Event,
+    Fork,
+    PagePool,
+    Refused,
+    Submit,
+    TokenOutput,
+)
 from tsruntime.engine.request import Request
 from tsruntime.engine.step import forward_batch, prompt_array, scheduler_config, tickets
 from tsruntime.executor.choice import ProgramChoice
@@ -43,6 +51,8 @@ class Engine:
         self._seats: list[Request | None] = [None] * plan.limits.max_batch
         self._sampled = np.zeros(plan.limits.max_batch, np.int32)
         self._flight: Flight | None = None
+        self._kv_cache = plan.kv_cache
+        self._prefix_queries = self._prefix_hits = 0
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +79,23 @@ class Engine:
     def stats(self) -> schedulers.Stats:
         """The scheduler's counters."""
         return self._scheduler.stats()
+
+    def report(self) -> EngineStats:
+        """The counters, for whoever watches."""
+        stats, kv = self._scheduler.stats(), self._kv_cache
+        return EngineStats(
+            stats.running,
+            stats.waiting + len(self._parents),
+            stats.retractions,
+            self._prefix_queries,
+            self._prefix_hits,
+            tuple(
+                PagePool(group.name, kv.pages - 1, free, cached)
+                for group, free, cached in zip(
+                    kv.groups, stats.free_pages, stats.cached_pages, strict=True
+                )
+            ),
+        )
 
     def submit(self, command: Submit) -> list[Event]:
         """Queue a request: no event, or that it is refused since it could never run.
@@ -141,8 +168,11 @@ class Engine:
         """Give the sampler the requests that this step admits, with the output they have had."""
         for admission in plan.admitted:
             request = self._by_handle[admission.handle]
-            if not request.output:
+            if not request.admitted:
+                request.admitted = True
                 request.cached_tokens = admission.cached_tokens
+                self._prefix_queries += len(request.prompt)
+                self._prefix_hits += admission.cached_tokens
             self._seats[admission.slot] = request
             self._sampler.restore(admission.slot, request.params, request.prompt, request.output)
 

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 
 from tsruntime.engine.channel import Channel, Followers
 from tsruntime.engine.engine import Engine
-from tsruntime.engine.messages import Abort, Command, Event, Fork, Shutdown, Submit
+from tsruntime.engine.messages import Abort, AskStats, Command, Event, Fork, Shutdown, Submit
 from tsruntime.executor.executor import Executor
 
 HEARTBEAT_SECONDS = 2.0
@@ -69,6 +69,8 @@ class Loop:
                 return self._engine.fork(command)
             case Abort():
                 return self._engine.abort(command.id)
+            case AskStats():
+                return [self._engine.report()]
             case Shutdown():
                 self._draining = True
                 self._ended = self._ended or not command.drain

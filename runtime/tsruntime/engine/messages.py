@@ -39,13 +39,18 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class AskStats:
+    """Answer with `EngineStats`, once the step that runs is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """Stop once every live request is done (`drain`), or at once."""
 
     drain: bool = True
 
 
-Command: TypeAlias = Submit | Fork | Abort | Shutdown
+Command: TypeAlias = Submit | Fork | Abort | AskStats | Shutdown
 
 
 class FinishReason(StrEnum):
@@ -78,6 +83,36 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class PagePool:
+    """Pages of one cache group, the null page not counted.
+
+    `cached` ones are kept for their contents alone; those that are neither free nor cached are in
+    use.
+    """
+
+    group: str
+    total: int
+    free: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What runs and waits now, and counts since the start.
+
+    `preemptions` are retractions. `prefix_queries` are prompt tokens that were looked up in the
+    prefix cache, at a request's first admission, and `prefix_hits` those that were found.
+    """
+
+    running: int
+    waiting: int
+    preemptions: int
+    prefix_queries: int
+    prefix_hits: int
+    pools: tuple[PagePool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The engine is loaded and waits for requests."""
 
@@ -91,4 +126,4 @@ class Failed:
     message: str
 
 
-Event: TypeAlias = TokenOutput | Refused | Ready | Failed
+Event: TypeAlias = TokenOutput | Refused | EngineStats | Ready | Failed

@@ -13,8 +13,8 @@ from tsschedulers._core import Handle
 class Request:
     """A request that has not ended. `output` is every token so far, retracted or not.
 
-    `cached_tokens` counts the prompt tokens that its first admission found in the cache. `forks`
-    wait for its first token.
+    Once it was `admitted`, `cached_tokens` counts the prompt tokens that its first admission found
+    in the cache. `forks` wait for its first token.
     """
 
     id: int
@@ -23,6 +23,7 @@ class Request:
     priority: int
     handle: Handle
     output: list[int] = field(default_factory=list[int])
+    admitted: bool = False
     cached_tokens: int = 0
     forks: list[Fork] = field(default_factory=list[Fork])
 

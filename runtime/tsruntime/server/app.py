@@ -19,6 +19,7 @@ from tsruntime.server.answers import Answer
 from tsruntime.server.errors import ApiError
 from tsruntime.server.frontend import Frontend
 from tsruntime.server.intake import GenerationRequest, Intake
+from tsruntime.server.metrics import CONTENT_TYPE, exposition
 from tsruntime.server.protocol import SamplingRequest, parse_chat, parse_completion
 from tsruntime.server.wire import ChatWire, CompletionWire, Identity, Wire
 
@@ -47,6 +48,12 @@ class Api:
         if reason is not None:
             return JSONResponse({"status": "unavailable", "reason": reason}, 503)
         return JSONResponse({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Gauges and counters for Prometheus."""
+        stats = await self.frontend.stats()
+        text = exposition(self.intake.name, stats, self.frontend.counts)
+        return Response(text, media_type=CONTENT_TYPE)
 
     async def models(self, request: Request) -> Response:
         """The one model, in OpenAI's list."""
@@ -106,6 +113,7 @@ def build_app(frontend: Frontend, intake: Intake, draining: Callable[[], bool]) 
     return Starlette(
         routes=[
             Route("/health", api.health),
+            Route("/metrics", api.metrics),
             Route("/v1/models", api.models),
             Route("/v1/models/{name:path}", api.model),
             Route("/v1/completions", api.completions, methods=["POST"]),

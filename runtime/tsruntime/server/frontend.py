@@ -6,16 +6,22 @@ import asyncio
 import itertools
 import queue
 import threading
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from tsruntime.engine.messages import (
     Abort,
+    AskStats,
     Command,
+    EngineStats,
     Event,
     Failed,
+    FinishReason,
+    Fork,
     Ready,
     Refused,
     Shutdown,
@@ -24,7 +30,7 @@ from tsruntime.engine.messages import (
 )
 from tsruntime.server.errors import ApiError, EngineFailed
 from tsruntime.server.intake import GenerationRequest
-from tsruntime.server.stream import TokenStream
+from tsruntime.server.stream import LiveSequence, TokenStream
 from tsruntime.server.tokenizer import TextTokenizer
 
 _READS_A_TURN: Final = 16
@@ -53,6 +59,23 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Counts:
+    """Tokens of prompts that have been computed, tokens generated, and why sequences ended."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    finished: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, sequence: LiveSequence, finish: FinishReason | None) -> None:
+        """One more token of `sequence`, which it has counted already."""
+        self.generation_tokens += 1
+        if sequence.generated == 1:
+            self.prompt_tokens += len(sequence.request.tokens)
+        if finish is not None:
+            self.finished[finish.value] += 1
+
+
 class Frontend:
     """Submits requests to the engine and hands its tokens out; one event loop owns it.
 
@@ -68,6 +91,8 @@ class Frontend:
         self._failed: asyncio.Future[str] = self._loop.create_future()
         self._ids = itertools.count()
         self._live: dict[int, tuple[TokenStream, int]] = {}
+        self._asked: list[asyncio.Future[EngineStats]] = []
+        self.counts = Counts()
         self._commands: queue.SimpleQueue[list[Command] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="engine-writer", daemon=True)
 
@@ -100,13 +125,27 @@ class Frontend:
         if self._failed.done():
             raise _unavailable(self._failed.result())
         stream = TokenStream(requests, self._tokenizer, self._abandon)
-        submits: list[Command] = []
+        commands: list[Command] = []
+        parent = -1
         for index, request in enumerate(requests):
             id_ = next(self._ids)
             self._live[id_] = (stream, index)
-            submits.append(Submit(id_, request.tokens, request.params))
-        self._commands.put(submits)
+            if request.fork:
+                commands.append(Fork(id_, parent, request.params))
+            else:
+                parent = id_
+                commands.append(Submit(id_, request.tokens, request.params))
+        self._commands.put(commands)
         return stream
+
+    async def stats(self) -> EngineStats:
+        """The engine's counters, as of the end of its step. Raises ApiError (503) as `open`."""
+        if self._failed.done():
+            raise _unavailable(self._failed.result())
+        answer: asyncio.Future[EngineStats] = self._loop.create_future()
+        self._asked.append(answer)
+        self._commands.put([AskStats()])
+        return await answer
 
     async def __aenter__(self) -> Self:
         self._writer.start()
@@ -165,6 +204,11 @@ class Frontend:
                 stream, _ = self._live.pop(id_, (None, 0))
                 if stream is not None:
                     stream.fail(ApiError(message))
+            case EngineStats():
+                for answer in self._asked:
+                    if not answer.done():  # its client may have gone
+                        answer.set_result(event)
+                self._asked.clear()
             case Ready(seconds):
                 if not self._ready.done():
                     self._ready.set_result(seconds)
@@ -175,7 +219,9 @@ class Frontend:
         stream, index = self._live.get(output.id, (None, 0))
         if stream is None:
             return  # sent before the engine saw the abort
-        if stream.push(index, output) is None:
+        finish = stream.push(index, output)
+        self.counts.add(stream.sequence(index), finish)
+        if finish is None:
             return
         del self._live[output.id]
         if output.finish is None:  # a stop string, which the engine knows nothing of
@@ -185,6 +231,7 @@ class Frontend:
         running = [id_ for id_, (owner, _) in self._live.items() if owner is stream]
         for id_ in running:
             del self._live[id_]
+        self.counts.finished["abort"] += len(running)
         if running:
             self._commands.put([Abort(id_) for id_ in running])
 
@@ -197,6 +244,10 @@ class Frontend:
         self._live.clear()
         for stream in streams.values():
             stream.fail(_unavailable(message))
+        for answer in self._asked:
+            if not answer.done():
+                answer.set_exception(_unavailable(message))
+        self._asked.clear()
 
 
 def _unavailable(message: str) -> ApiError:

@@ -29,12 +29,16 @@ MAX_CHOICES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One sequence to generate. `stop` strings are the front end's affair."""
+    """One sequence to generate. `stop` strings are the front end's affair.
+
+    A `fork` is one more answer to the prompt of the nearest request before it that is none.
+    """
 
     tokens: tuple[int, ...]
     params: SamplingParams
     stop: tuple[str, ...] = ()
     include_stop: bool = False
+    fork: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,9 @@ class Intake:
             for choice in range(request.n or 1):
                 own = replace(params, seed=_seed(request.seed, choice))
                 expanded.append(
-                    GenerationRequest(prompt, own, stop, request.include_stop_str_in_output)
+                    GenerationRequest(
+                        prompt, own, stop, request.include_stop_str_in_output, fork=choice > 0
+                    )
                 )
         return expanded
 

@@ -113,9 +113,13 @@ class TokenStream:
         return finish
 
     def fail(self, error: Exception) -> None:
-        """End the stream with `error`, once what came before has been read."""
-        self._error = error
+        """End the stream with `error`, once what came before is read; a later one is ignored."""
+        self._error = self._error or error
         self._news.set()
+
+    def sequence(self, index: int) -> LiveSequence:
+        """One of the sequences."""
+        return self._sequences[index]
 
     def usage(self, choices: int = 1) -> Usage:
         """Counts so far, where each prompt has `choices` neighbouring sequences."""
