@@ -1,62 +1,97 @@
+"""Prices of collectives and kernels against the closed forms of the literature."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
 
-from tscompile.cost.model import Price, compute_price, reshard_price
-from tscompile.cost.topology import TOPOLOGIES, Topology
+from tscompile.cost.errors import TopologyError
+from tscompile.cost.model import Collective, CostModel, Price
+from tscompile.cost.topology import NAMES, Link, Measured, Topology, find_topology
 from tscompile.ir.mesh import ParallelSizes, build_mesh
-from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, Shard
-from tskernels.schema import DType, TensorType
 
 MESH = build_mesh(ParallelSizes(world=8, attn_tp=2, dense_tp=8))  # a=2, b=4
-TYPE = TensorType(DType.FLOAT32, (64, 256))
-BYTES = 64 * 256 * 4
+BYTES = 64 * 1024
 SECOND = 10**12
-WIRE = Topology("wire", 0, 0, link_bandwidth=BYTES, memory_bandwidth=SECOND, flops=SECOND)
-LATENCY = replace(WIRE, message_latency=1, link_bandwidth=10 * BYTES * SECOND)
+# One byte a picosecond, nothing else; and messages of one picosecond, nothing else.
+WIRE = Topology("wire", (Link(8, 0, 0, 10**6),), 10**6, 10**6, 0)
+HOPS = Topology("hops", (Link(8, 0, 1, 10**15),), 10**6, 10**6, 0)
 
 
-def price(topology: Topology, source: Placements, target: Placements) -> int:
-    return reshard_price(topology, MESH, TYPE, source, target).picoseconds
+def price(topology: Topology, kind: Collective, axes: tuple[str, ...]) -> Price:
+    return CostModel(topology, MESH.axes).collective(kind, axes, BYTES)
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "wholes", "messages"),
+    ("kind", "axes", "wholes", "messages"),
     [
-        # Of the whole value: 2 (n-1)/n for a reduction, (n-1)/n for a scatter or gather.
-        ((PARTIAL, PARTIAL), (REPLICATE, REPLICATE), 2 * 7 / 8, 6),
-        ((REPLICATE, PARTIAL), (REPLICATE, REPLICATE), 2 * 3 / 4, 4),
-        ((REPLICATE, PARTIAL), (REPLICATE, Shard(0)), 3 / 4, 2),
-        ((Shard(1), Shard(1)), (REPLICATE, REPLICATE), 7 / 8, 3),
-        ((REPLICATE, Shard(0)), (REPLICATE, Shard(1)), 3 / 16, 2),
-        ((Shard(0), REPLICATE), (Shard(0), REPLICATE), 0, 0),
+        # Of what a rank holds: 2 (n-1)/n for a reduction, (n-1)/n for a scatter or an exchange,
+        # n-1 for a gather; log2 n messages, twice that for a reduction (Thakur et al., 2005).
+        (Collective.ALL_REDUCE, ("a", "b"), 2 * 7 / 8, 6),
+        (Collective.ALL_REDUCE, ("b",), 2 * 3 / 4, 4),
+        (Collective.REDUCE_SCATTER, ("b",), 3 / 4, 2),
+        (Collective.ALL_GATHER, ("a", "b"), 7, 3),
+        (Collective.ALL_TO_ALL, ("b",), 3 / 4, 2),
     ],
 )
 def test_bytes_on_the_wire_and_messages(
-    source: Placements, target: Placements, wholes: float, messages: int
+    kind: Collective, axes: tuple[str, ...], wholes: float, messages: int
 ) -> None:
-    assert price(WIRE, source, target) == wholes * SECOND
-    assert price(LATENCY, source, target) == messages
+    found = price(WIRE, kind, axes)
+    assert (found.picoseconds, found.wire_bytes) == (wholes * BYTES, wholes * BYTES)
+    assert price(HOPS, kind, axes).picoseconds == messages
 
 
 def test_one_collective_over_two_axes_beats_one_over_each() -> None:
-    gloo = TOPOLOGIES["cpu-gloo"]
-    halfway = (REPLICATE, PARTIAL)
-    joint = reshard_price(gloo, MESH, TYPE, (PARTIAL, PARTIAL), (REPLICATE, REPLICATE))
-    first = reshard_price(gloo, MESH, TYPE, (PARTIAL, PARTIAL), halfway)
-    second = reshard_price(gloo, MESH, TYPE, halfway, (REPLICATE, REPLICATE))
-    assert joint < first + second
-    assert (joint.launches, (first + second).launches) == (1, 2)
+    h200 = find_topology("h200-nvlink-8")
+    joint = price(h200, Collective.ALL_REDUCE, ("a", "b"))
+    each = price(h200, Collective.ALL_REDUCE, ("a",)) + price(h200, Collective.ALL_REDUCE, ("b",))
+    assert joint < each
+    assert (joint.launches, each.launches) == (1, 2)
 
 
 def test_a_kernel_takes_its_traffic_or_its_arithmetic_and_a_launch() -> None:
-    topology = Topology("t", 0, 7, link_bandwidth=1, memory_bandwidth=SECOND, flops=SECOND)
-    assert compute_price(topology, 100, 30) == Price(107, 1, 0)
-    assert compute_price(topology, 100, 300) == Price(307, 1, 0)
+    costs = CostModel(replace(WIRE, launch=7), MESH.axes)
+    assert costs.kernel(100, 30) == Price(107, 1, 0)
+    assert costs.kernel(100, 300) == Price(307, 1, 0)
 
 
 def test_ties_go_to_fewer_launches_then_fewer_bytes() -> None:
     assert Price(5, 1, 9) < Price(5, 2, 0) < Price(6, 0, 0)
     assert Price(5, 1, 8) < Price(5, 1, 9)
+
+
+def test_a_measured_table_overrides_the_model_between_its_sizes() -> None:
+    table = (Measured("all_reduce", 2, 1000, 500), Measured("all_reduce", 2, 3000, 900))
+    costs = CostModel(replace(WIRE, measured=table), MESH.axes)
+    taken = [costs.collective(Collective.ALL_REDUCE, ("a",), n).picoseconds for n in (1, 2000)]
+    assert taken == [500, 700]
+    beyond = costs.collective(Collective.ALL_REDUCE, ("a",), 5000)
+    assert beyond.picoseconds == 900 + 2000  # continued at the model's rate: one byte a picosecond
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_named_topology_is_found_and_sane(name: str) -> None:
+    topology = find_topology(name)
+    assert topology.name == name
+    assert topology.ranks >= 8
+    ranks = [link.ranks for link in topology.links]
+    assert ranks == sorted(set(ranks))
+    bandwidths = [link.bandwidth for link in topology.links]
+    assert bandwidths == sorted(bandwidths, reverse=True)
+    assert topology.memory > topology.links[0].bandwidth
+
+
+def test_an_unknown_topology_names_the_known_ones() -> None:
+    with pytest.raises(TopologyError) as refusal:
+        find_topology("carrier-pigeon")
+    assert "carrier-pigeon" in str(refusal.value)
+    assert all(name in str(refusal.value) for name in ("cpu-gloo", "h200-nvlink-8"))
+
+
+def test_a_world_that_the_topology_does_not_hold() -> None:
+    mesh = build_mesh(ParallelSizes(world=16, attn_tp=16, dense_tp=16))
+    with pytest.raises(TopologyError) as refusal:
+        CostModel(find_topology("h200-nvlink-8"), mesh.axes)
+    assert "world = 16" in str(refusal.value)

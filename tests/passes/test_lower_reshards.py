@@ -1,52 +1,50 @@
-"""Reshards of every pair of placements on 2 x 3 ranks, run on real buffers."""
+"""Every single step between placements on 2 x 3 ranks, lowered to nodes and run on real buffers."""
 
 from __future__ import annotations
 
-from itertools import product
 from typing import cast
 
 import pytest
 import torch
 from torch import Tensor
 
+from tscompile.ir.draft import DraftValue
 from tscompile.ir.errors import UnsupportedLayoutError
+from tscompile.ir.graph import GATHER_DIGITS, RESHARD, SCATTER_DIGITS, Node
 from tscompile.ir.mesh import ParallelSizes, build_mesh
-from tscompile.ir.placement import (
-    PARTIAL,
-    REPLICATE,
-    Placement,
-    Placements,
-    Shard,
-    axes_with,
-    label,
-)
-from tscompile.passes.lower_reshards import Step, lower
+from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, Shard, axes_with
+from tscompile.passes.lower_reshards import lower
+from tscompile.search.graph import all_edges, step_graph
+from tscompile.search.steps import StepKind
 from tskernels.op import tensor_type
 from tskernels.ops import OPS
 from tskernels.ops.collectives import group
-from tsruntime.artifact.schema import RankIndex
+from tsruntime.artifact.schema import Attribute, RankIndex
 
 MESH = build_mesh(ParallelSizes(world=6, attn_tp=2, dense_tp=6))  # a=2, b=3
 WHOLE = torch.randn(12, 18, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-EACH: tuple[Placement, ...] = (REPLICATE, Shard(0), Shard(1), PARTIAL)
-PAIRS = [
-    (source, target) for source in product(EACH, repeat=2) for target in product(EACH, repeat=2)
-]
+DIGITS = (("a", "b"), ("a", "b"))
+EDGES = all_edges(step_graph(MESH.axes, DIGITS))
 
 
 def tile(x: Tensor, placements: Placements, rank: int) -> Tensor:
-    """A rank's block of each sharded dim, by its coordinate (innermost axis, lowest digit)."""
+    """A rank's blocks: a dim is (b, a, rest), and each axis that cuts it fixes its digit."""
     for dim in (0, 1):
         axes = axes_with(MESH, placements, Shard(dim))
-        x = x.chunk(MESH.size(axes), dim)[MESH.coordinate(rank, axes)]
+        blocks = x.unflatten(dim, (3, 2, -1))
+        for position, axis in ((dim + 1, "a"), (dim, "b")):
+            if axis in axes:
+                digit = MESH.coordinate(rank, (axis,))
+                blocks = blocks.narrow(position, digit, 1)
+        x = blocks.flatten(dim, dim + 2)
     return x
 
 
 def held(placements: Placements) -> list[Tensor]:
     """Each rank's buffer; where it is partial, parts are random but for their sum."""
     axes = axes_with(MESH, placements, PARTIAL)
-    count = MESH.size(axes)
     generator = torch.Generator().manual_seed(1)
+    count = MESH.size(axes)
     parts = [torch.randn(WHOLE.shape, generator=generator).double() for _ in range(count - 1)]
     parts.append(WHOLE - sum(parts, torch.zeros_like(WHOLE)))
     return [
@@ -54,74 +52,77 @@ def held(placements: Placements) -> list[Tensor]:
     ]
 
 
-def run(step: Step, buffers: list[Tensor]) -> list[Tensor]:
-    given = dict(step.attributes)
-    if step.op in ("slice", "mask"):
+def run(node: Node, buffers: list[Tensor]) -> list[Tensor]:
+    given = dict(node.attributes)
+    if "axes" not in given:
         results: list[Tensor] = []
         for rank, buffer in enumerate(buffers):
             resolved = {
                 k: MESH.coordinate(rank, v.axes) * v.stride if isinstance(v, RankIndex) else v
                 for k, v in given.items()
             }
-            results.append(cast("Tensor", OPS[step.op].schema.reference(buffer, **resolved)))
+            results.append(cast("Tensor", OPS[node.op].schema.reference(buffer, **resolved)))
         return results
     axes = cast("tuple[str, ...]", given.pop("axes"))
     assert given.pop("size") == MESH.size(axes)
     outputs: dict[int, Tensor] = {}
     for members in {MESH.members(rank, axes) for rank in range(MESH.world)}:
         shards = [buffers[m] for m in members]
-        outputs.update(zip(members, getattr(group, step.op)(shards, **given), strict=True))
+        outputs.update(zip(members, getattr(group, node.op)(shards, **given), strict=True))
     return [outputs[rank] for rank in range(MESH.world)]
 
 
-def value_of(buffers: list[Tensor], placements: Placements) -> None:
-    """Check that the buffers are a right representation of WHOLE."""
-    axes = axes_with(MESH, placements, PARTIAL)
-    for rank in range(MESH.world):
-        peers = MESH.members(rank, axes)
-        total = torch.stack([buffers[p] for p in peers]).sum(0)
-        torch.testing.assert_close(total, tile(WHOLE, placements, rank), rtol=1e-12, atol=1e-12)
+def reshard(source: Placements, target: Placements) -> tuple[list[Node], dict[str, DraftValue]]:
+    """What a reshard of WHOLE lowers to, and the values that it passes through."""
+    type_ = tensor_type(WHOLE)
+    values = {n: DraftValue(n, type_, p) for n, p in (("x", source), ("y", target))}
+    digits: dict[str, Attribute] = {SCATTER_DIGITS: ("a", "b"), GATHER_DIGITS: ("a", "b")}
+    return lower(MESH, Node(RESHARD, ("x",), ("y",), digits, "test"), values), values
 
 
-def permuted(source: Placements, target: Placements) -> bool:
-    """Whether axis b changes alone while axis a, a lower digit, cuts the same dim."""
-    (a, b), (new_a, new_b) = source, target
-    if b == new_b or (a, new_a) == (b, new_b):
-        return False
-    order = ("PS", "RS", "SS", "PR", "RP", "SR")
-    kinds = [str(s)[0] + str(t)[0] for s, t in ((a, new_a), (b, new_b))]
-    a_waits = a == new_a or order.index(kinds[1]) < order.index(kinds[0])
-    meanwhile = a if a_waits or kinds[0] == kinds[1] else new_a
-    return isinstance(meanwhile, Shard) and meanwhile in (b, new_b)
+def test_every_step_moves_the_right_rows_in_the_right_order() -> None:
+    assert {step.kind for _, _, step in EDGES} == set(StepKind)
+    permuted = 0
+    for source, target, step in EDGES:
+        nodes, values = reshard(source, target)
+        buffers = held(source)
+        for node in nodes:
+            buffers = run(node, buffers)
+        assert nodes[-1].outputs == ("y",)
+        assert {n.outputs[0] for n in nodes} <= set(values)
+        permuted += len(nodes) > 1
+        axes = axes_with(MESH, target, PARTIAL)
+        for rank in range(MESH.world):
+            total = torch.stack([buffers[peer] for peer in MESH.members(rank, axes)]).sum(0)
+            expected = tile(WHOLE, target, rank)
+            assert torch.allclose(total, expected, rtol=1e-12, atol=1e-12), (source, str(step))
+    assert permuted
+
+
+def test_attributes_are_those_of_the_collectives() -> None:
+    (node,), _ = reshard((PARTIAL, PARTIAL), (REPLICATE, REPLICATE))
+    assert (node.op, node.attributes) == (
+        "all_reduce",
+        {"axes": ("a", "b"), "size": 6, "reduce": "sum"},
+    )
+    (node,), _ = reshard((REPLICATE, REPLICATE), (Shard(0), Shard(0)))
+    assert (node.op, node.attributes) == (
+        "slice",
+        {"dim": 0, "start": RankIndex(("a", "b"), 2), "size": 2},
+    )
+    first, second = reshard((REPLICATE, REPLICATE), (Shard(0), REPLICATE))[0]
+    assert first.attributes == {"dim": 0, "sizes": (3, 2, 2), "order": (1, 0, 2)}
+    assert second.attributes == {"dim": 0, "start": RankIndex(("a",), 6), "size": 6}
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), PAIRS, ids=[f"{label(MESH, s)}-to-{label(MESH, t)}" for s, t in PAIRS]
+    ("source", "target"),
+    [
+        ((Shard(0), REPLICATE), (PARTIAL, REPLICATE)),
+        ((PARTIAL, REPLICATE), (REPLICATE, Shard(0))),
+    ],
 )
-def test_reshard(source: Placements, target: Placements) -> None:
-    """Right rows in the right order, or a refusal where no step or only a permutation would do."""
-    impossible = any(
-        isinstance(s, Shard) and t == PARTIAL for s, t in zip(source, target, strict=True)
-    )
-    if impossible or permuted(source, target):
-        with pytest.raises(UnsupportedLayoutError):
-            lower(MESH, tensor_type(WHOLE), source, target)
-        return
-    steps = lower(MESH, tensor_type(WHOLE), source, target)
-    buffers = held(source)
-    for step in steps:
-        buffers = run(step, buffers)
-        value_of(buffers, step.placements)
-    value_of(buffers, target)
-
-
-def test_axes_that_change_alike_go_in_one_step() -> None:
-    steps = lower(MESH, tensor_type(WHOLE), (PARTIAL, PARTIAL), (REPLICATE, REPLICATE))
-    assert [(s.op, s.attributes) for s in steps] == [
-        ("all_reduce", {"axes": ("a", "b"), "size": 6, "reduce": "sum"})
-    ]
-
-
-def test_what_shrinks_comes_first() -> None:
-    steps = lower(MESH, tensor_type(WHOLE), (Shard(0), PARTIAL), (REPLICATE, Shard(1)))
-    assert [s.op for s in steps] == ["reduce_scatter", "all_gather"]
+def test_what_no_single_step_does(source: Placements, target: Placements) -> None:
+    with pytest.raises(UnsupportedLayoutError) as refusal:
+        reshard(source, target)
+    assert "no single collective" in refusal.value.message

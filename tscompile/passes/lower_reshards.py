@@ -40,11 +40,12 @@ def _lowered(mesh: Mesh, program: DraftProgram) -> DraftProgram:
     values = dict(program.values)
     nodes: list[Node] = []
     for node in program.nodes:
-        nodes.extend(_replacement(mesh, node, values) if node.op == RESHARD else (node,))
+        nodes.extend(lower(mesh, node, values) if node.op == RESHARD else (node,))
     return replace(program, values=values, nodes=tuple(nodes))
 
 
-def _replacement(mesh: Mesh, node: Node, values: dict[str, DraftValue]) -> list[Node]:
+def lower(mesh: Mesh, node: Node, values: dict[str, DraftValue]) -> list[Node]:
+    """The ops that a reshard becomes; the values between them are added to `values`."""
     assert node.inputs[0] is not None
     (result,), source = node.outputs, values[node.inputs[0]]
     target = values[result].placements
@@ -58,7 +59,7 @@ def _replacement(mesh: Mesh, node: Node, values: dict[str, DraftValue]) -> list[
         name = result if number == len(run) else f"{result}.{number}"
         values[name] = replace(values[result], name=name, placements=placed)
         op, attributes = _op(mesh, action, tile_shape(mesh.axes, view.shape, target))
-        nodes.append(Node(op, (current,), (name,), attributes, node.module))
+        nodes.append(Node(op, (current,), (name,), attributes, node.module, fused=node.fused))
         current = name
     return nodes
 

@@ -38,7 +38,8 @@ def solved(
     draft: Draft, program: DraftProgram, compiler: Compiler, policy: PolicyName
 ) -> tuple[Reading, Program, Solution]:
     """One program as the search sees it, and its cheapest run under a policy."""
-    reading = Reading(draft.mesh, program)
+    constants = {weight.name for weight in draft.weights.values() if weight.constant is not None}
+    reading = Reading(draft.mesh, program, constants)
     abstract = reading.program()
     limits = policy_of(policy, draft.mesh, abstract)
     return reading, abstract, solve(compiler.sharing(limits, reading.rule).compile_(abstract))

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
+from tscompile.search.frontier import Frontier
 from tscompile.search.graph import Indices, Prices
-from tscompile.search.segment import Choices, Segment
-
-State: TypeAlias = tuple[int, ...]
-"""The holdings of the live values, in order of the values' numbers."""
+from tscompile.search.segment import Segment
 
 _ROUNDS = 200
 """Candidates that the others are compared with here; the final comparison is `dp.undominated`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A state after the op, its price, and how it came about."""
-
-    state: State
-    price: complex
-    source: State
-    option: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +34,36 @@ class _Columns:
 class Expansion:
     """One batch at one position, over all of its states."""
 
-    def __init__(
-        self,
-        segment: Segment,
-        position: int,
-        choices: Choices,
-        states: Sequence[State],
-        prices: Prices,
-    ) -> None:
-        self._segment, self._choices, self._states = segment, choices, states
+    def __init__(self, segment: Segment, position: int, number: int, frontier: Frontier) -> None:
+        choices = segment.stages[position][number]
+        self._segment, self._choices, self._frontier = segment, choices, frontier
+        self._position, self._number = position, number
         self._live = segment.live[position]
         self._after = segment.live[position + choices.span]
         self._last = segment.last[position + choices.span]
-        self._held = {
-            value: np.array([state[k] for state in states], np.int64)
-            for k, value in enumerate(self._live)
+        self._held = dict(zip(self._live, frontier.states.T, strict=True))
+        self._distinct = {
+            value: np.unique(held, return_inverse=True) for value, held in self._held.items()
         }
-        self._prices = prices
         self._across: dict[int, Prices] = {}
 
-    def candidates(self) -> Iterator[Candidate]:
-        """Those that no cheaper one can imitate by reshards for less."""
+    def candidates(self) -> Frontier:
+        """The states after the op that no cheaper one can imitate by reshards for less."""
         columns = self._promising()
         choices, stocks = self._choices, self._segment.stocks
-        totals: list[complex] = columns.total.tolist()
-        pairs: list[list[int]] = np.stack([columns.state, columns.option], axis=1).tolist()
-        for (k, option), total in zip(pairs, totals, strict=True):
-            now = dict(zip(self._live, self._states[k], strict=True))
-            for row, value in enumerate(choices.inputs):
-                now[value] = stocks[value].used(now[value], int(choices.requires[row, option]))
-            for row, value in enumerate(choices.outputs):
-                now[value] = stocks[value].produced(int(choices.gives[row, option]))
-            state = tuple(now[value] for value in self._after)
-            yield Candidate(state, total, self._states[k], option)
+        now = {value: held[columns.state] for value, held in self._held.items()}
+        for row, value in enumerate(choices.inputs):
+            now[value] = stocks[value].used(now[value], choices.requires[row][columns.option])
+        for row, value in enumerate(choices.outputs):
+            now[value] = stocks[value].produced(choices.gives[row][columns.option])
+        count = len(columns.total)
+        states = np.zeros((count, len(self._after)), np.int64)
+        for k, value in enumerate(self._after):
+            states[:, k] = now[value]
+        place = np.array([self._position, 0, self._number, 0], np.int64)
+        origins = np.tile(place, (count, 1))
+        origins[:, 1], origins[:, 3] = columns.state, columns.option
+        return Frontier(states, columns.total, origins)
 
     def _promising(self) -> _Columns:
         """All options of all states, each compared with the cheapest ones in turn."""
@@ -97,8 +80,8 @@ class Expansion:
 
     def _all(self) -> _Columns:
         choices, stocks = self._choices, self._segment.stocks
-        shape = (len(self._states), len(choices.prices))
-        total: Prices = self._prices[:, None] + choices.prices[None, :]
+        shape = (len(self._frontier), len(choices.prices))
+        total: Prices = self._frontier.prices[:, None] + choices.prices[None, :]
         redo: Prices = np.zeros(shape, np.complex128)
         for row, value in enumerate(choices.inputs):
             stock, held = stocks[value], self._held[value]
@@ -130,7 +113,7 @@ class Expansion:
         For those that the op reads, only to where they were produced: the rest is in `redo`.
         """
         if k not in self._across:
-            price: Prices = np.zeros(len(self._states), np.complex128)
+            price: Prices = np.zeros(len(self._frontier), np.complex128)
             for value in self._live:
                 if value in self._after:
                     price += self._value_from_state(value, k)
@@ -141,5 +124,5 @@ class Expansion:
         stock, held = self._segment.stocks[value], self._held[value]
         if value in self._choices.inputs:
             return stock.between_roots(int(held[k]), held)
-        distinct, where = np.unique(held, return_inverse=True)
+        distinct, where = self._distinct[value]
         return stock.imitation(int(held[k]), distinct, self._last.get(value))[where]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tscompile.cost.model import Collective, CostModel, Price
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
@@ -21,10 +22,14 @@ CHAINS: tuple[tuple[str, ...], ...] = (
     ("linear", "linear", "linear"),
     ("linear", "linear"),
     ("linear", "linear", "silu_mul"),
+    ("rotary", "rotary", "kv_write"),
+    ("rms_norm", "rms_norm", "rotary", "rotary", "kv_write"),
 )
-"""Kinds of consecutive ops that one kernel can do, each reading what one before reads or gives."""
+"""Kinds of consecutive ops that one kernel can do; values that they share hold them together."""
 
 R, P, S0 = REPLICATE, PARTIAL, Shard(0)
+
+Flags = NDArray[np.bool_]
 
 
 def batches_at(
@@ -62,11 +67,12 @@ def chain_at(operations: Sequence[Operation], start: int, kinds: Sequence[str]) 
     if tuple(op.kind for op in chain) != tuple(kinds):
         return False
     seen: set[str] = {*chain[0].inputs, *chain[0].outputs}
-    for op in chain[1:]:
-        if not seen.intersection(op.inputs):
-            return False
-        seen.update(op.inputs, op.outputs)
-    return True
+    apart = list(chain[1:])
+    while joining := [op for op in apart if not seen.isdisjoint((*op.inputs, *op.outputs))]:
+        for op in joining:
+            seen.update(op.inputs, op.outputs)
+            apart.remove(op)
+    return not apart
 
 
 def joined(
@@ -121,7 +127,8 @@ def _agreeing(
 
 
 def _key(places: Mapping[str, Indices], shared: Sequence[str]) -> Indices:
-    key = np.zeros_like(places[shared[0]])
+    """Equal for columns that place the shared values alike; all alike where nothing is shared."""
+    key = np.zeros_like(next(iter(places.values())))
     for value in shared:
         key = key * (1 << 20) + places[value]
     return key
@@ -140,8 +147,11 @@ class Reduction:
     wired: Callable[[CostModel, tuple[str, ...], int], Price | None]
 
 
-def _one_shot(costs: CostModel, axes: tuple[str, ...], held: int) -> Price | None:
-    return costs.one_shot(axes, held)
+def _reduce(costs: CostModel, axes: tuple[str, ...], held: int) -> Price | None:
+    """In one shot where ranks read each other's memory; over a host's sockets as it is."""
+    if costs.topology.links[0].direct:
+        return costs.one_shot(axes, held)
+    return costs.wired(Collective.ALL_REDUCE, axes, held)
 
 
 def _scatter(costs: CostModel, axes: tuple[str, ...], held: int) -> Price:
@@ -162,7 +172,7 @@ def _back(parts: int) -> Callable[[CostModel, tuple[str, ...], int], Price]:
 
 
 REDUCTIONS = (
-    Reduction("all_reduce", (P, R, R, R), _one_shot),
+    Reduction("all_reduce", (P, R, R, R), _reduce),
     Reduction("reduce_scatter", (P, S0, S0, S0), _scatter),
     Reduction("reduce_scatter+all_gather", (P, S0, S0, R), _back(1)),
     Reduction("reduce_scatter+all_gather_both", (P, S0, R, R), _back(2)),
@@ -240,6 +250,11 @@ def _places(
     for i, choices in enumerate(legal):
         reduces[i] = np.array([word is reduction.along for word in choices])[grid[i]]
     kept = reduces.any(axis=0)
+    if reduction.along[2] == S0:
+        whole = np.stack(
+            [_is_whole(words, column) for words, column in zip(legal, grid, strict=True)]
+        )
+        kept &= ~_permuted(costs, view, reduces, whole)
     rows: list[Indices] = []
     for k in range(4):
         number = np.zeros(grid.shape[1], np.int64)
@@ -247,6 +262,23 @@ def _places(
             number += np.array([graph.part(i, word[k]) for word in choices])[grid[i]]
         rows.append(number[kept])
     return tuple(rows), reduces[:, kept].astype(np.int64)
+
+
+def _is_whole(words: Sequence[tuple[Placement, ...]], column: Indices) -> Flags:
+    """Where the chosen word leaves rows whole along its axis."""
+    return np.array([word == (R,) * 4 for word in words])[column]
+
+
+def _permuted(costs: CostModel, view: View, reduces: Flags, whole: Flags) -> Flags:
+    """Where the rows that a rank keeps are no block: a digit that stays whole is more significant
+    than one that is scattered.
+    """
+    lowest = reduces.argmax(axis=0)
+    found = np.zeros(reduces.shape[1], np.bool_)
+    for i, axis in enumerate(costs.axes):
+        if axis.name in view.digits[0]:
+            found |= (i > lowest) & whole[i]
+    return found
 
 
 def _wires(

@@ -24,12 +24,24 @@ class Stock:
         self._spent: Prices = np.zeros(8, np.complex128)
         self._root: Indices = np.zeros(8, np.int64)
 
-    def produced(self, placement: int) -> int:
-        """The holding of a value that was just produced so."""
+    def start(self, placement: int) -> int:
+        """The holding of one value that was just produced so."""
         return self._number(placement, ())
 
-    def used(self, holding: int, placement: int) -> int:
-        """The holding after a use in `placement`."""
+    def produced(self, placements: Indices) -> Indices:
+        """The holdings of values that were just produced so."""
+        distinct, where = np.unique(placements, return_inverse=True)
+        made: list[int] = distinct.tolist()
+        return np.array([self._number(p, ()) for p in made], np.int64)[where]
+
+    def used(self, holdings: Indices, placements: Indices) -> Indices:
+        """The holdings after a use of each in its of `placements`."""
+        count = len(self.reshards.placements)
+        distinct, where = np.unique(holdings * count + placements, return_inverse=True)
+        pairs: list[int] = distinct.tolist()
+        return np.array([self._used_one(*divmod(p, count)) for p in pairs], np.int64)[where]
+
+    def _used_one(self, holding: int, placement: int) -> int:
         key = (holding, placement)
         if key not in self._used:
             root, used = self._holdings[holding]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
 from tscompile.search.rules import rule_of
 from tscompile.search.strategies import Batch, Rule, batch_of
+
+Offers: TypeAlias = Callable[[Program, Sequence[Operation], Batch], Indices]
+"""Which columns of a fused batch of some operations have a kernel."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,20 +97,27 @@ class Compiler:
         *,
         fuse: bool = True,
         rules: Callable[[Operation], Rule] = rule_of,
+        offers: Offers | None = None,
     ) -> None:
         self.costs = costs
         self._policy = policy
         self._fuse = fuse
         self._rules = rules
+        self._offers = offers
         self._stocks: dict[View, Stock] = {}
         self._batches: dict[object, Batch] = {}
 
-    def sharing(self, policy: Policy | None, rules: Callable[[Operation], Rule]) -> Compiler:
+    def sharing(
+        self,
+        policy: Policy | None,
+        rules: Callable[[Operation], Rule],
+        offers: Offers | None = None,
+    ) -> Compiler:
         """Another compiler at the same costs, under which ops that are alike are worked out once.
 
         Rules must give equal strategies and work to ops of equal views, attributes and detail.
         """
-        other = Compiler(self.costs, policy, fuse=self._fuse, rules=rules)
+        other = Compiler(self.costs, policy, fuse=self._fuse, rules=rules, offers=offers)
         other._stocks, other._batches = self._stocks, self._batches
         return other
 
@@ -198,12 +209,18 @@ class Compiler:
         for position, batch in enumerate(single):
             found = [batch]
             if self._fuse:
-                found += batches_at(
+                fused = batches_at(
                     self.costs, operations, position, program.values, single, dead_after
                 )
+                found += [self._offered(program, operations[position:], b) for b in fused]
             admitted = [self._admitted(program, b) for b in found]
             stages.append([b for b in admitted if len(b)])
         return stages
+
+    def _offered(self, program: Program, operations: Sequence[Operation], batch: Batch) -> Batch:
+        if self._offers is None:
+            return batch
+        return batch.only(self._offers(program, operations[: batch.span], batch))
 
     def _admitted(self, program: Program, batch: Batch) -> Batch:
         if self._policy is None:

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+
+import numpy as np
 
 from tscompile.cost.model import FREE, Price
-from tscompile.search.dp import Frontier, Origin, explore
-from tscompile.search.expansion import State
+from tscompile.search.dp import explore
+from tscompile.search.frontier import Frontier, State, entering
 from tscompile.search.graph import decode
-from tscompile.search.segment import Compiled, Segment
+from tscompile.search.segment import Choices, Compiled, Segment
 
-Vector: TypeAlias = tuple[tuple[State, complex], ...]
-"""States with their prices beyond the cheapest one's, the cheapest first."""
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An option that was taken before the op at `position` of a segment."""
+
+    position: int
+    choices: Choices
+    option: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,67 +48,61 @@ class Best:
 
 
 class _Matrix:
-    """One segment, and the vectors that it was applied to."""
+    """One segment, and the vectors (frontiers of relative prices) that it was applied to."""
 
     def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._known: dict[Vector, list[Frontier]] = {}
+        self.segment = segment
+        self._known: dict[object, list[Frontier]] = {}
 
-    def frontiers(self, vector: Vector) -> list[Frontier]:
+    def frontiers(self, vector: Frontier) -> list[Frontier]:
         """The states before each op, from those of `vector` on."""
-        if vector not in self._known:
-            self._known[vector] = explore(self._segment, dict(vector))
-        return self._known[vector]
+        key = vector.key()
+        if key not in self._known:
+            self._known[key] = explore(self.segment, entering(vector.states, vector.prices))
+        return self._known[key]
 
 
 def best_run(compiled: Compiled) -> Best:
     """The cheapest way through all segments."""
     matrices = [_Matrix(segment) for segment in compiled.segments]
-    vectors: list[Vector] = [((_start(compiled), 0j),)]
+    vectors = [_start(compiled)]
     price = FREE
     for cut in compiled.sequence:
-        vector, beyond = _relative(matrices[cut.segment].frontiers(vectors[-1])[-1])
+        vector, beyond = matrices[cut.segment].frontiers(vectors[-1])[-1].relative()
         vectors.append(vector)
         price += decode(beyond)
-    exit_ = vectors[-1][0][0]
+    exit_ = vectors[-1].state(0)
     passages: list[Passage] = []
     for cut, vector in zip(reversed(compiled.sequence), reversed(vectors[:-1]), strict=True):
-        entry, origins = _way_back(matrices[cut.segment].frontiers(vector), exit_)
-        passages.append(Passage(cut.segment, entry, exit_, origins))
-        exit_ = entry
+        passage = _way_back(cut.segment, matrices[cut.segment], vector, exit_)
+        passages.append(passage)
+        exit_ = passage.entry
     return Best(price, tuple(reversed(passages)))
 
 
-def _start(compiled: Compiled) -> State:
+def _start(compiled: Compiled) -> Frontier:
     """The holdings of the given values that are read."""
     program, stocks = compiled.program, compiled.stocks
     held: list[int] = []
     for name in compiled.sequence[0].names:
         if name in program.given:
             stock = stocks[program.values[name]]
-            held.append(stock.produced(stock.reshards.index(program.given[name])))
-    return tuple(held)
+            held.append(stock.start(stock.reshards.index(program.given[name])))
+    return entering(np.array([held], np.int64).reshape(1, len(held)), np.zeros(1, np.complex128))
 
 
-def _relative(frontier: Frontier) -> tuple[Vector, complex]:
-    """The vector of a frontier, and the price of its cheapest state."""
-    ordered = sorted(
-        ((state, reached.price) for state, reached in frontier.items()),
-        key=lambda item: (item[1].real, item[1].imag),
-    )
-    least = ordered[0][1]
-    return tuple((state, price - least) for state, price in ordered), least
-
-
-def _way_back(frontiers: Sequence[Frontier], exit_: State) -> tuple[State, tuple[Origin, ...]]:
-    """The entry state that `exit_` was reached from most cheaply, and the options between."""
+def _way_back(number: int, matrix: _Matrix, vector: Frontier, exit_: State) -> Passage:
+    """The way from the entry state that `exit_` was reached from most cheaply."""
+    frontiers = matrix.frontiers(vector)
     found: list[Origin] = []
-    state, reached = exit_, frontiers[-1][exit_]
-    while reached.origin is not None:
-        found.append(reached.origin)
-        state = reached.origin.state
-        reached = frontiers[reached.origin.position][state]
-    return state, tuple(reversed(found))
+    frontier = frontiers[-1]
+    row = int(np.flatnonzero((frontier.states == np.array(exit_, np.int64)).all(axis=1))[0])
+    while frontier.origins[row, 0] >= 0:
+        origin: list[int] = frontier.origins[row].tolist()
+        position, row, choices, option = origin
+        found.append(Origin(position, matrix.segment.stages[position][choices], option))
+        frontier = frontiers[position]
+    return Passage(number, frontier.state(row), exit_, tuple(reversed(found)))
 
 
 def runs(sequence: Sequence[object]) -> list[tuple[int, int, int]]:
