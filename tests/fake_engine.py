@@ -169,7 +169,7 @@ class FakeEngine:
 
     def _stats(self) -> EngineStats:
         pools = (PagePool("full", 40, 25, 5), PagePool("window", 20, 20, 0))
-        return EngineStats(len(self._live), 3, 4, 100, 60, pools)
+        return EngineStats(len(self._live), 3, 4, 100, 60, 8, 6, pools)
 
     def _submit(self, submit: Submit) -> list[Event]:
         self.submitted.append(submit)

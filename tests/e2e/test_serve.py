@@ -2,71 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import openai
-import psutil
 import pytest
 from deployments import build, recipe
+from tsrun_process import Server, serving
 
 QUESTION = "What is the capital of France?"
-
-
-class Server:
-    """A running `tsrun` with its address."""
-
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process = process
-        self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-
-    def ask(self, text: str, **options: object) -> str:
-        answer = self.client.chat.completions.create(
-            model="under-test",
-            messages=[{"role": "user", "content": text}],
-            temperature=0,
-            max_tokens=24,
-            extra_body=options,
-        )
-        return answer.choices[0].message.content or ""
-
-    def ranks(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
-
-
-@contextmanager
-def serving(artifact: Path, errors: Path) -> Generator[Server]:
-    """`tsrun` on a free port, its messages in the file `errors`; gone when the block ends."""
-    with errors.open("w") as stderr:
-        process = subprocess.Popen(
-            [Path(sys.executable).parent / "tsrun", artifact, "--port", "0"],
-            stderr=stderr,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        try:
-            yield Server(process, _address(process, errors))
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _address(process: subprocess.Popen[str], errors: Path) -> str:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        if found := re.search(r"http://127\.0\.0\.1:\d+", errors.read_text()):
-            return found[0]
-        time.sleep(0.05)
-    raise AssertionError(errors.read_text())
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,8 @@ def test_the_scheduler_s_counters_have_vllm_s_names(watched: ServedApp) -> None:
         "num_preemptions_total": 4,
         "prefix_cache_queries_total": 100,
         "prefix_cache_hits_total": 60,
+        "kv_pages_stored_total": 8,
+        "kv_pages_loaded_total": 6,
         "prompt_tokens_total": 0,
         "generation_tokens_total": 0,
     }

@@ -53,6 +53,7 @@ class Engine:
         self._flight: Flight | None = None
         self._kv_cache = plan.kv_cache
         self._prefix_queries = self._prefix_hits = 0
+        self._pages_stored = self._pages_loaded = 0
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +90,8 @@ class Engine:
             stats.retractions,
             self._prefix_queries,
             self._prefix_hits,
+            self._pages_stored,
+            self._pages_loaded,
             tuple(
                 PagePool(group.name, kv.pages - 1, free, cached)
                 for group, free, cached in zip(
@@ -182,6 +185,8 @@ class Engine:
             return None
         batch = forward_batch(plan, self._choice, self._sampled)
         self._followers.step(batch)
+        self._pages_stored += sum(len(group.stores) for group in batch.groups)
+        self._pages_loaded += sum(len(group.loads) for group in batch.groups)
         rows = np.flatnonzero(plan.samples)
         slots: list[int] = plan.slots[rows].tolist()
         requests = [request for slot in slots if (request := self._seats[slot]) is not None]

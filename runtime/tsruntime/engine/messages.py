@@ -102,6 +102,7 @@ class EngineStats:
 
     `preemptions` are retractions. `prefix_queries` are prompt tokens that were looked up in the
     prefix cache, at a request's first admission, and `prefix_hits` those that were found.
+    `pages_stored` went to the host and `pages_loaded` came back, over all cache groups.
     """
 
     running: int
@@ -109,6 +110,8 @@ class EngineStats:
     preemptions: int
     prefix_queries: int
     prefix_hits: int
+    pages_stored: int
+    pages_loaded: int
     pools: tuple[PagePool, ...]
 
 

@@ -48,6 +48,8 @@ class _Snapshot(Collector):
             ("num_preemptions", "Places taken from requests again.", stats.preemptions),
             ("prefix_cache_queries", "Prompt tokens looked up.", stats.prefix_queries),
             ("prefix_cache_hits", "Prompt tokens found.", stats.prefix_hits),
+            ("kv_pages_stored", "Pages copied to host memory.", stats.pages_stored),
+            ("kv_pages_loaded", "Pages copied back from it.", stats.pages_loaded),
             ("prompt_tokens", "Tokens of prompts computed or found.", counts.prompt_tokens),
             ("generation_tokens", "Tokens generated.", counts.generation_tokens),
         )
