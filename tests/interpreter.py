@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
-from tskernels.ops.collectives import group
+from tskernels.ops.grouped import grouped
 from tskernels.schema import OpKind
 from tsruntime.artifact.schema import (
     ArenaStorage,
@@ -25,6 +25,7 @@ from tsruntime.artifact.schema import (
     RankIndex,
     Value,
     Weight,
+    WeightPart,
     WeightStorage,
 )
 
@@ -33,18 +34,23 @@ def shard(plan: Plan, weight: Weight, tensors: Mapping[str, Tensor], rank: int) 
     """One rank's tensor of a weight, cut from the whole checkpoint."""
     if weight.constant is not None:
         return torch.tensor(weight.constant, dtype=weight.dtype.torch)
-    parts: list[Tensor] = []
-    for part in weight.parts:
-        whole = tensors[part.tensor].to(weight.dtype.torch)
-        if part.dim is not None:
-            missing = (part.padded or part.shape[part.dim]) - part.shape[part.dim]
-            zeros = whole.new_zeros(
-                [*whole.shape[: part.dim], missing, *whole.shape[part.dim + 1 :]]
-            )
-            pieces = torch.cat((whole, zeros), part.dim).chunk(plan.mesh.size(part.axes), part.dim)
-            whole = pieces[plan.mesh.coordinate(rank, part.axes)]
-        parts.append(whole)
-    return torch.cat(parts)
+    return torch.cat([_cut(plan, part, tensors[part.tensor], rank) for part in weight.parts]).to(
+        weight.dtype.torch
+    )
+
+
+def _cut(plan: Plan, part: WeightPart, whole: Tensor, rank: int) -> Tensor:
+    def piece(tensor: Tensor, axes: tuple[str, ...], dim: int) -> Tensor:
+        return tensor.chunk(plan.mesh.size(axes), dim)[plan.mesh.coordinate(rank, axes)]
+
+    stacked = part.stack is not None
+    if part.stack is not None:
+        whole = piece(whole, part.stack.axes, 0)
+    if part.dim is None:
+        return whole
+    dim, missing = part.dim + stacked, (part.padded or 0) - part.shape[part.dim]
+    zeros = whole.new_zeros([*whole.shape[:dim], max(missing, 0), *whole.shape[dim + 1 :]])
+    return piece(torch.cat((whole, zeros), dim), part.axes, dim)
 
 
 class Interpreter:
@@ -101,15 +107,20 @@ class Interpreter:
         schema = OPS[op.op].schema
         inputs = [[None if i is None else values[i][r] for i in op.inputs] for r in self.ranks]
         if schema.kind is OpKind.COLLECTIVE:
-            results = self._collective(op, [cast("Tensor", i[0]) for i in inputs])
+            results = self._collective(op, inputs)
         else:
             results = [
-                schema.reference(*inputs[r], **resolve_attributes(schema, self._attributes(op, r)))
+                _each(
+                    schema.reference(
+                        *inputs[r], **resolve_attributes(schema, self._attributes(op, r))
+                    )
+                )
                 for r in self.ranks
             ]
-        if schema.mutates is None:
-            for target, result in zip(values[op.outputs[0]], results, strict=True):
-                target.copy_(cast("Tensor", result))
+        for position, name in enumerate(op.outputs):
+            if position not in (schema.mutates or {}):
+                for target, result in zip(values[name], results, strict=True):
+                    target.copy_(result[position])
 
     def _attributes(self, op: Op, rank: int) -> dict[str, object]:
         mesh = self.plan.mesh
@@ -118,19 +129,22 @@ class Interpreter:
             for name, a in op.attributes.items()
         }
 
-    def _collective(self, op: Op, shards: list[Tensor]) -> list[Tensor]:
+    def _collective(self, op: Op, inputs: list[list[Tensor | None]]) -> list[tuple[Tensor, ...]]:
         given = dict(op.attributes)
-        axes, size = cast("tuple[str, ...]", given.pop("axes")), given.pop("size")
-        run = getattr(group, op.op)
-        results: dict[int, Tensor] = {}
+        axes, size = cast("tuple[str, ...]", given["axes"]), given["size"]
+        results: dict[int, tuple[Tensor, ...]] = {}
         for rank in self.ranks:
             members = self.plan.mesh.members(rank, axes)
             assert len(members) == size
             if rank == members[0]:
-                results.update(
-                    zip(members, run([shards[m] for m in members], **given), strict=True)
-                )
+                got = grouped(op.op, [inputs[m] for m in members], given)
+                results.update(zip(members, got, strict=True))
         return [results[rank] for rank in self.ranks]
+
+
+def _each(result: object) -> tuple[Tensor, ...]:
+    """The outputs of an op, which has one or several."""
+    return cast("tuple[Tensor, ...]", result if isinstance(result, tuple) else (result,))
 
 
 def program_named(plan: Plan, name: str) -> Program:

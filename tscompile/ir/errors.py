@@ -80,3 +80,17 @@ class UnsupportedLayoutError(TsError):
 
     code = "TS0311"
     summary = "The combination of parallel sizes is not supported."
+
+
+class FusionError(TsError):
+    """Nodes marked as one fused op that cannot be written as it."""
+
+    code = "TS0313"
+    summary = "Nodes that the search took as one kernel do not make up the fused operator."
+
+
+class UnsupportedQuantizationError(TsError):
+    """Quantized weights that no kernel takes."""
+
+    code = "TS0314"
+    summary = "The checkpoint's quantization is not supported."

@@ -24,7 +24,9 @@ _LAYER = re.compile(r"^(?:.*\.)?layers\.(\d+)(?=\.|$)")
 class Node:
     """One op: schema name (or RESHARD), values by name, attributes, and who asked for it.
 
-    `pin` is the kernel's name once `pin_kernels` has run, empty before.
+    `pin` is the kernel's name once `pin_kernels` has run, empty before. `fused` marks the nodes
+    that the search took as one: `<fused op>:<last value>`, the same for all of them, until the
+    passes that fuse have made them one node.
     """
 
     op: str
@@ -33,6 +35,12 @@ class Node:
     attributes: Mapping[str, Attribute]
     module: str
     pin: str = ""
+    fused: str = ""
+
+    @property
+    def layer(self) -> int | None:
+        """The layer in which it ends: that of the last value which it, or its fusion, gives."""
+        return layer_of(self.fused.partition(":")[2] or self.outputs[-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,10 @@ from tsruntime.artifact.schema import (
 
 _BLOCK = re.compile(r"layers (\d+)(?:\.\.(\d+))?((?: \[\S+ = \S+\])*) \{")
 _BINDING = re.compile(r"\[(\S+) = (\S+)\]")
-_NODE = re.compile(r"(?P<outputs>.+?) = (?P<op>\w+)\((?P<args>.*)\)(?: !(?P<pin>\S+))? in (\S+)")
+_NODE = re.compile(
+    r"(?P<outputs>.+?) = (?P<op>\w+)\((?P<args>.*)\)(?: !(?P<pin>\S+))? in (\S+)"
+    r"(?: fused (?P<fused>\S+))?"
+)
 _VALUE = re.compile(r"(\S+): (\w+)\[([\d,]*)\]((?: [A-Z]\S*@\S+)*)(?: @(\S+))?")
 _PART = re.compile(
     r"(\S+)\[([\d,]+)\](?: stack (\d+)@(\S*))?(?: cut (\d+)@(\S*))?(?: padded (\d+))?"
@@ -243,6 +246,7 @@ class _Reader:
                 self._attributes(attributes),
                 module,
                 match["pin"] or "",
+                match["fused"] or "",
             )
         )
 

@@ -136,7 +136,7 @@ def _program_lines(mesh: Mesh, program: DraftProgram) -> list[tuple[int | None, 
         ahead.setdefault(layer_of(edge.module), []).append(_edge(mesh, edge))
     lines: list[tuple[int | None, str]] = [(None, line) for line in ahead.pop(None, [])]
     for node in program.nodes:
-        layer = layer_of(node.outputs[0])
+        layer = node.layer
         lines += [(layer, line) for line in ahead.pop(layer, [])]
         lines.append((layer, _node(mesh, node, program.values)))
     return lines
@@ -172,7 +172,8 @@ def _node(mesh: Mesh, node: Node, values: Mapping[str, DraftValue]) -> str:
     attributes = ", ".join(f"{k}={_attribute(v)}" for k, v in node.attributes.items())
     call = f"{node.op}({inputs}; {attributes})" if attributes else f"{node.op}({inputs})"
     pin = f" !{node.pin}" if node.pin else ""
-    return f"{outputs} = {call}{pin} in {node.module or '.'}"
+    fused = f" fused {node.fused}" if node.fused else ""
+    return f"{outputs} = {call}{pin} in {node.module or '.'}{fused}"
 
 
 def _relative(name: str, module: str) -> str:

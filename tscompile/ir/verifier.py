@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from tscompile.ir import invariants
+from tscompile.ir import fused, invariants
 from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.errors import VerifyError
 
@@ -18,8 +18,10 @@ class Stage(IntEnum):
     PROPAGATE_PLACEMENTS = 2
     LOWER_RESHARDS = 3
     LOCALIZE = 4
-    PLAN_MEMORY = 5
-    PIN_KERNELS = 6
+    FUSE_COLLECTIVES = 5
+    FUSE_COMPUTE = 6
+    PLAN_MEMORY = 7
+    PIN_KERNELS = 8
 
     @property
     def number(self) -> int:
@@ -53,6 +55,14 @@ TABLE = (
     Invariant(invariants.nothing_is_left_to_lower, first=Stage.LOWER_RESHARDS),
     Invariant(invariants.collectives_change_what_they_say, first=Stage.LOWER_RESHARDS),
     Invariant(invariants.types_follow, first=Stage.LOCALIZE),
+    Invariant(
+        fused.marked_nodes_stand_together,
+        first=Stage.PROPAGATE_PLACEMENTS,
+        last=Stage.FUSE_COLLECTIVES,
+    ),
+    Invariant(fused.collectives_are_written, first=Stage.FUSE_COLLECTIVES),
+    Invariant(fused.no_mark_is_left, first=Stage.FUSE_COMPUTE),
+    Invariant(fused.reductions_change_what_they_say, first=Stage.FUSE_COLLECTIVES),
     Invariant(invariants.weights_are_made_of_their_parts, first=Stage.LOCALIZE),
     Invariant(invariants.storage_is_disjoint, first=Stage.PLAN_MEMORY),
     Invariant(invariants.views_alias_their_source, first=Stage.PLAN_MEMORY),

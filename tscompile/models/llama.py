@@ -47,9 +47,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, table: Tensor, inputs: ForwardInputs, cache: Tensor) -> Tensor:
         """X [T, H] to [T, H], each sequence attending to its own past."""
-        query = self.q_norm(ops.unflatten(self.q_proj(x), size=self.head_dim))
-        key = self.k_norm(ops.unflatten(self.k_proj(x), size=self.head_dim))
-        value = ops.unflatten(self.v_proj(x), size=self.head_dim)
+        parts = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        query, key, value = (ops.unflatten(part, size=self.head_dim) for part in parts)
+        query, key = self.q_norm(query), self.k_norm(key)
         query, key = ops.rotary(query, table), ops.rotary(key, table)
         written = ops.kv_write(key, value, cache, inputs.slot_mapping[FULL])
         mixed = ops.attention(

@@ -120,6 +120,6 @@ def _joint_nodes(
     sizes = tuple(values[name].type.shape[1] for name in parts)
     inputs = (node.inputs[0], weight.name, None if bias is None else bias.name)
     return (
-        Node("linear", inputs, (joint,), node.attributes, pack.module),
-        Node("split", (joint,), parts, {"sizes": sizes}, pack.module),
+        Node("linear", inputs, (joint,), node.attributes, pack.module, fused=node.fused),
+        Node("split", (joint,), parts, {"sizes": sizes}, pack.module, fused=node.fused),
     )

@@ -1,7 +1,7 @@
 """The compiler on one screen: the passes in order.
 
-`fuse_collectives` and `fuse_compute` will stand between `lower_reshards` and `localize`: they
-rewrite the fused strategies that the search chose, and the forward choice chooses none.
+`fuse_collectives` and `fuse_compute` come after `localize`: they check one rank's types, and gate
+and up are one product only once they are packed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from tscompile.ir.printer import print_draft
 from tscompile.ir.request import CompileRequest
 from tscompile.ir.verifier import Stage, verify
 from tscompile.models import build
+from tscompile.models.blocks import check_blocks
 from tscompile.models.sizes import check_sizes
+from tscompile.passes.fuse_collectives import fuse_collectives
+from tscompile.passes.fuse_compute import fuse_compute
 from tscompile.passes.localize import localize
 from tscompile.passes.lower_reshards import lower_reshards
 from tscompile.passes.pin_kernels import pin_kernels
@@ -47,6 +50,8 @@ def compile_plan(request: CompileRequest) -> CompileResult:
         (Stage.PROPAGATE_PLACEMENTS, propagate_placements),
         (Stage.LOWER_RESHARDS, lower_reshards),
         (Stage.LOCALIZE, localize),
+        (Stage.FUSE_COLLECTIVES, fuse_collectives),
+        (Stage.FUSE_COMPUTE, fuse_compute),
         (Stage.PLAN_MEMORY, partial(plan_memory, kv=request.kv)),
         (Stage.PIN_KERNELS, pin_kernels),
     )
@@ -61,6 +66,7 @@ def compile_plan(request: CompileRequest) -> CompileResult:
 def _graphs(request: CompileRequest) -> dict[str, Graph]:
     with torch.device("meta"):
         model = build(request.model)
+    check_blocks(model, request.parallel)
     return {"all": trace(model, "all"), "selected": trace(model, "selected")}
 
 

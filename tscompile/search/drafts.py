@@ -7,11 +7,13 @@ from dataclasses import replace
 from tscompile.cost.model import CostModel
 from tscompile.cost.topology import Topology
 from tscompile.ir.draft import Draft, DraftProgram
+from tscompile.search.offers import Offers
 from tscompile.search.policies import PolicyName, policy_of
 from tscompile.search.program import Program
 from tscompile.search.reading import Reading
 from tscompile.search.segment import Compiler
 from tscompile.search.solution import Solution, solve
+from tscompile.search.streams import with_identities
 from tscompile.search.writing import Writing
 
 
@@ -20,7 +22,7 @@ def place(draft: Draft, topology: Topology, policy: PolicyName = PolicyName.OURS
 
     Raises NoStrategyError where an op fits neither its weights nor the annotations around it.
     """
-    compiler = Compiler(CostModel(topology, draft.mesh.axes), fuse=False)
+    compiler = Compiler(CostModel(topology, draft.mesh.axes))
     return replace(
         draft,
         programs=tuple(_placed(draft, program, compiler, policy) for program in draft.programs),
@@ -39,7 +41,8 @@ def solved(
 ) -> tuple[Reading, Program, Solution]:
     """One program as the search sees it, and its cheapest run under a policy."""
     constants = {weight.name for weight in draft.weights.values() if weight.constant is not None}
-    reading = Reading(draft.mesh, program, constants)
+    reading = Reading(draft.mesh, with_identities(program), constants)
     abstract = reading.program()
     limits = policy_of(policy, draft.mesh, abstract)
-    return reading, abstract, solve(compiler.sharing(limits, reading.rule).compile_(abstract))
+    sharing = compiler.sharing(limits, reading.rule, Offers(reading, draft.target))
+    return reading, abstract, solve(sharing.compile_(abstract))

@@ -22,10 +22,14 @@ CHAINS: tuple[tuple[str, ...], ...] = (
     ("linear", "linear", "linear"),
     ("linear", "linear"),
     ("linear", "linear", "silu_mul"),
+)
+"""Kinds of consecutive ops that one kernel can do, each reading what one before reads or gives."""
+
+SIDE_BY_SIDE: tuple[tuple[str, ...], ...] = (
     ("rotary", "rotary", "kv_write"),
     ("rms_norm", "rms_norm", "rotary", "rotary", "kv_write"),
 )
-"""Kinds of consecutive ops that one kernel can do; values that they share hold them together."""
+"""Likewise, of queries and keys, which share nothing."""
 
 R, P, S0 = REPLICATE, PARTIAL, Shard(0)
 
@@ -42,7 +46,7 @@ def batches_at(
 ) -> list[Batch]:
     """All fused strategies that begin at `start`. `dead_after(end)`: values not read from `end`."""
     found: list[Batch] = []
-    for kinds in CHAINS:
+    for kinds in (*CHAINS, *SIDE_BY_SIDE):
         if chain_at(operations, start, kinds):
             end = start + len(kinds)
             batch = single[start]
@@ -67,12 +71,11 @@ def chain_at(operations: Sequence[Operation], start: int, kinds: Sequence[str]) 
     if tuple(op.kind for op in chain) != tuple(kinds):
         return False
     seen: set[str] = {*chain[0].inputs, *chain[0].outputs}
-    apart = list(chain[1:])
-    while joining := [op for op in apart if not seen.isdisjoint((*op.inputs, *op.outputs))]:
-        for op in joining:
-            seen.update(op.inputs, op.outputs)
-            apart.remove(op)
-    return not apart
+    for op in chain[1:]:
+        if kinds in CHAINS and not seen.intersection(op.inputs):
+            return False
+        seen.update(op.inputs, op.outputs)
+    return True
 
 
 def joined(
@@ -250,7 +253,7 @@ def _places(
     for i, choices in enumerate(legal):
         reduces[i] = np.array([word is reduction.along for word in choices])[grid[i]]
     kept = reduces.any(axis=0)
-    if reduction.along[2] == S0:
+    if legal and reduction.along[2] == S0:
         whole = np.stack(
             [_is_whole(words, column) for words, column in zip(legal, grid, strict=True)]
         )

@@ -9,7 +9,7 @@ partial sums.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tscompile.cost.model import FREE
 from tscompile.ir.draft import DraftProgram, Edge
@@ -23,6 +23,7 @@ from tscompile.search.operands import Operands, Slot
 from tscompile.search.program import Bound, Operation, Program
 from tscompile.search.rules import DEFERRED, deferral
 from tscompile.search.strategies import AxisStrategy, Rule, Setting, Work
+from tscompile.search.streams import IDENTITY
 from tscompile.search.variants import cheapest
 from tskernels.ops import OPS
 from tskernels.schema import OpKind, TensorType
@@ -32,6 +33,16 @@ OUTPUT = "output"
 """Kind of the operation that wants the program's output whole."""
 
 _MASK = "mask"
+
+_IDENTITIES = tuple(Strategy((p,), (p,)) for p in (REPLICATE, PARTIAL, Shard(0), Shard(1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Placements of a node's inputs (those of absent ones mean nothing) and outputs."""
+
+    inputs: tuple[Placements, ...]
+    outputs: tuple[Placements, ...]
 
 
 class Reading:
@@ -86,8 +97,33 @@ class Reading:
 
     def strategies(self, node: Node, axis: int) -> tuple[Strategy, ...]:
         """What the table has for a node along an axis."""
+        if node.op == IDENTITY:
+            return _IDENTITIES
         replicas = self.axes[axis].name in self.mesh.groups[ATTN_DP]
         return RULES[node.op].along(self.types(node), replicas=replicas)
+
+    def taken(self, node: Node, placed: Mapping[str, Placements]) -> Taken:
+        """The placements of a node's operands under the strategies that place roots as `placed`."""
+        found = [self._strategy(node, placed, axis) for axis in range(len(self.axes))]
+        return Taken(
+            tuple(tuple(s.inputs[i] for s in found) for i in range(len(node.inputs))),
+            tuple(tuple(s.outputs[o] for s in found) for o in range(len(node.outputs))),
+        )
+
+    def _strategy(self, node: Node, placed: Mapping[str, Placements], axis: int) -> Strategy:
+        """The first of the table that places what is placed alike."""
+        for strategy in self.strategies(node, axis):
+            if self.fits(node, strategy, axis) and all(
+                name is None
+                or (root := self.operands.slot(name).root) not in placed
+                or placed[root][axis] == placement
+                for name, placement in (
+                    *zip(node.inputs, strategy.inputs, strict=False),
+                    *zip(node.outputs, strategy.outputs, strict=True),
+                )
+            ):
+                return strategy
+        raise AssertionError(f"{node.op} has no strategy for {placed}")
 
     def computed(self, node: Node) -> list[str]:
         """A node's outputs that are not bound."""
@@ -192,6 +228,8 @@ class Reading:
 
     def _work(self, node: Node, setting: Setting) -> Work:
         """By the table's arithmetic on local types; a masked weight is one more copy."""
+        if node.op == IDENTITY:
+            return Work(0, launches=0)
         operation = setting.operation
         names = (*operation.inputs, *operation.outputs, *(b.name for b in operation.bound))
         placed = dict(zip(names, setting.placements, strict=True))

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tscompile.cost.model import FREE, CostModel
 from tscompile.ir.draft import DraftProgram, DraftValue
 from tscompile.ir.graph import GATHER_DIGITS, RESHARD, SCATTER_DIGITS, Node
-from tscompile.ir.placement import REPLICATE, Placements, local_shape
-from tscompile.rules import RULES, OpTypes, Strategy
+from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, local_shape
+from tscompile.rules import RULES, OpTypes
+from tscompile.search.fused_ops import CHAINS, REDUCTIONS
 from tscompile.search.layout import View
+from tscompile.search.offers import reduced
 from tscompile.search.operands import Slot
 from tscompile.search.program import Program
 from tscompile.search.reading import OUTPUT, Reading
 from tscompile.search.reshard import Move
 from tscompile.search.solution import Reshard, Run, Solution
 from tscompile.search.steps import after, step_between
+from tscompile.search.streams import IDENTITY
 from tscompile.search.variants import cheapest
 from tskernels.schema import TensorType
 from tsruntime.artifact.schema import Attribute
@@ -31,6 +34,7 @@ class Writing:
         self.reading, self.solution, self.draft = reading, solution, reading.draft
         self.values = {n: v for n, v in self.draft.values.items() if v.is_bound}
         self.variants = {n: {v.placements: n} for n, v in self.values.items()}
+        self.streams: dict[str, str] = {}
         self.nodes: list[Node] = []
         self.program, self.costs = program, costs
 
@@ -42,7 +46,7 @@ class Writing:
                 view = self.program.values[action.value]
                 self._reshard(action.value, view, action.move, self._module(action.position))
             elif action.option.kind != OUTPUT:
-                self._node(action)
+                self._run(action)
         return replace(
             self.draft,
             values=self.values,
@@ -70,19 +74,81 @@ class Writing:
     def _module(self, position: int) -> str:
         return self._source(position).module
 
-    def _node(self, run: Run) -> None:
-        reading, node = self.reading, self._source(run.position)
+    def _run(self, run: Run) -> None:
+        """The nodes of a strategy; those of a fused one in a row, marked as one."""
+        names = [o.name for o in self.program.operations[run.position :][: run.span]]
+        nodes = [self.reading.nodes[name] for name in names]
         placed = dict(zip(run.inputs, run.option.requires, strict=True))
         placed |= dict(zip(run.outputs, run.option.gives, strict=True))
-        taken = [self._strategy(node, placed, axis) for axis in range(len(reading.axes))]
-        inputs: list[str | None] = []
-        for position, slot in enumerate(reading.operands.slots(node)):
-            wanted = tuple(strategy.inputs[position] for strategy in taken)
-            inputs.append(None if slot is None else self._operand(slot, wanted, node.module))
-        for name in reading.computed(node):
-            self.values[name] = replace(self.draft.values[name], placements=placed[name])
-            self.variants[name] = {placed[name]: name}
-        self.nodes.append(self._cheapest(replace(node, inputs=tuple(inputs))))
+        kind = run.option.kind
+        if kind in REDUCTIONS:
+            written = self._reduction(nodes, placed, scatter=not kind.startswith("all_reduce"))
+        else:
+            written = [node for member in nodes for node in self._node(member, placed)]
+        op = {**REDUCTIONS, **CHAINS}.get(kind)
+        mark = f"{op}:{nodes[-1].outputs[-1]}" if op else ""
+        self.nodes += [replace(node, fused=mark) for node in written]
+
+    def _node(self, node: Node, placed: dict[str, Placements]) -> list[Node]:
+        """A node under the strategy that places its values as `placed`, to which it adds its own.
+
+        What it reads is brought before. An identity is another name of what it reads.
+        """
+        if node.op == IDENTITY:
+            (source,), (name,) = node.inputs, node.outputs
+            self.variants[name] = self.variants[source or ""]
+            self.streams[name] = source or ""
+            return []
+        taken = self.reading.taken(node, placed)
+        pairs = zip(self.reading.operands.slots(node), taken.inputs, strict=True)
+        inputs = tuple(
+            None if slot is None else self._operand(slot, wanted, node.module)
+            for slot, wanted in pairs
+        )
+        computed = self.reading.computed(node)
+        for name, placements in zip(node.outputs, taken.outputs, strict=True):
+            if name in computed:
+                self.values[name] = replace(self.draft.values[name], placements=placements)
+                self.variants[name] = {placements: name}
+                placed[name] = placements
+        return [self._cheapest(replace(node, inputs=inputs))]
+
+    def _reduction(
+        self, nodes: Sequence[Node], placed: dict[str, Placements], *, scatter: bool
+    ) -> list[Node]:
+        """The reduction of a summand, the add (or none), the norm, and what is gathered again."""
+        first, norm = nodes
+        due = next(name for name in placed if PARTIAL in placed[name])
+        total, normed = first.outputs[0], norm.outputs[0]
+        within = reduced(placed[due], scatter=scatter)
+        inner = dict.fromkeys(placed, within)
+        written = [self._within(due, self.variants[due][placed[due]], placed[due], within, norm)]
+        live = self.variants[due]
+        self.variants[due] = {within: written[0].outputs[0]}
+        written += self._node(first, inner)
+        written += self._node(norm, inner)
+        self.variants[due] = live
+        for name in (normed, total):
+            if placed[name] != within:
+                source = self.variants[name][within]
+                written.append(self._within(name, source, within, placed[name], norm))
+                self.variants[name] = {placed[name]: written[-1].outputs[0]}
+        return written
+
+    def _within(
+        self, name: str, source: str, before: Placements, behind: Placements, norm: Node
+    ) -> Node:
+        """A step that no one else sees: reads `source`, which holds the value `name`."""
+        axes = tuple(
+            axis.name
+            for axis, a, b in zip(self.reading.axes, before, behind, strict=True)
+            if a != b
+        )
+        changes = {(a, b) for a, b in zip(before, behind, strict=True) if a != b}
+        step = step_between(axes, *changes.pop())
+        assert step is not None
+        move = Move(before, behind, step, FREE)
+        return self._step(name, source, self.program.values[name], move, norm.module)
 
     def _operand(self, slot: Slot, wanted: Placements, module: str) -> str:
         """The name under which an operand is live as `wanted`, brought or viewed so if need be."""
@@ -122,21 +188,6 @@ class Writing:
         )
         return replace(node, attributes=cheapest(self.costs, RULES[node.op], types).attributes)
 
-    def _strategy(self, node: Node, placed: Mapping[str, Placements], axis: int) -> Strategy:
-        """The first of the table that places what the search chose as it chose."""
-        for strategy in self.reading.strategies(node, axis):
-            if self.reading.fits(node, strategy, axis) and all(
-                name is None
-                or (root := self.reading.operands.slot(name).root) not in placed
-                or placed[root][axis] == placement
-                for name, placement in (
-                    *zip(node.inputs, strategy.inputs, strict=False),
-                    *zip(node.outputs, strategy.outputs, strict=True),
-                )
-            ):
-                return strategy
-        raise AssertionError(f"{node.op} has no strategy for {placed}")
-
     def _bring(self, slot: Slot, wanted: Placements, module: str) -> None:
         """An input or weight as `wanted`: sliced or masked first, then gathered over replicas."""
         view = self.reading.rows.view(slot.value.type)
@@ -157,16 +208,21 @@ class Writing:
             at = move.target
 
     def _reshard(self, name: str, view: View, move: Move, module: str) -> None:
-        source, target, step = move.source, move.target, move.step
-        result = self._fresh(f"{name}.{_word(source, target)}")
+        node = self._step(name, self.variants[name][move.source], view, move, module)
+        self.nodes.append(node)
+        self.variants[name][move.target] = node.outputs[0]
+
+    def _step(self, name: str, source: str, view: View, move: Move, module: str) -> Node:
+        """The node that moves the value `name`, which `source` holds."""
+        plain = self.streams.get(name, name)
+        result, step = self._fresh(f"{plain}.{_word(move.source, move.target)}"), move.step
         digits: dict[str, Attribute] = {
             key: view.digits[dim]
             for key, dim in ((SCATTER_DIGITS, step.scatter), (GATHER_DIGITS, step.gather))
             if dim is not None and len(view.digits[dim]) > 1
         }
-        self.nodes.append(Node(RESHARD, (self.variants[name][source],), (result,), digits, module))
-        self.values[result] = DraftValue(result, self.draft.values[name].type, target)
-        self.variants[name][target] = result
+        self.values[result] = DraftValue(result, self.draft.values[name].type, move.target)
+        return Node(RESHARD, (source,), (result,), digits, module)
 
     def _fresh(self, name: str) -> str:
         candidate, number = name, 0

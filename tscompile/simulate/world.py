@@ -15,7 +15,7 @@ from torch import Tensor
 from tscompile.simulate.errors import SimulationStuck
 from tscompile.simulate.weights import Shards
 from tskernels.ops import OPS
-from tskernels.ops.collectives import group
+from tskernels.ops.grouped import grouped
 from tskernels.schema import OpKind
 from tsruntime.artifact.proof.sources import replica_axes
 from tsruntime.artifact.schema import NULL_PAGE, Mesh, Op, Plan
@@ -168,14 +168,16 @@ class World:
 
 def _exchange(op: Op, members: Sequence[_Turn]) -> None:
     """Compute all results from all buffers, then write them."""
-    sources = [member.values[_call(member).inputs[0] or ""] for member in members]
-    if len({(x.shape, x.dtype) for x in sources}) > 1:
+    sources = [
+        [None if name is None else member.values[name] for name in _call(member).inputs]
+        for member in members
+    ]
+    kinds = {tuple(x if x is None else (x.shape, x.dtype) for x in brought) for brought in sources}
+    if len(kinds) > 1:
         raise _stuck(members[0], "meets ranks that bring tensors of other shapes")
-    run: Callable[..., list[Tensor]] = getattr(group, op.op)
-    arguments = {k: v for k, v in op.attributes.items() if k not in ("axes", "size")}
-    results = run(sources, **arguments)
-    for member, result in zip(members, results, strict=True):
-        member.values[_call(member).outputs[0]].copy_(result)
+    for member, results in zip(members, grouped(op.op, sources, op.attributes), strict=True):
+        for name, result in zip(_call(member).outputs, results, strict=True):
+            member.values[name].copy_(result)
 
 
 def _call(turn: _Turn) -> Op:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TypeAlias
 
 from tskernels.schema import AttributeValue
@@ -14,24 +13,26 @@ from tsruntime.artifact.proof.runs import Overlap
 from tsruntime.artifact.proof.tile import Local, Piece, concatenated, cut, local
 
 Attributes: TypeAlias = Mapping[str, AttributeValue]
-Exchange: TypeAlias = Callable[[Sequence[Local], Attributes], tuple[Local, ...]]
-"""Each member's result, given each member's tensor by coordinate."""
 
 
-def _all_reduce(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+def all_reduce(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+    """The sum of all members, whole on each."""
     return (_reduced(members, attributes),) * len(members)
 
 
-def _all_gather(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+def all_gather(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+    """All members' tensors, whole on each."""
     return (concatenated(members, _dim(members, attributes, "dim")),) * len(members)
 
 
-def _reduce_scatter(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+def reduce_scatter(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+    """The sum of all members, an equal part of it each."""
     total, dim = _reduced(members, attributes), _dim(members, attributes, "dim")
     return tuple(_part(total, dim, i, len(members)) for i in range(len(members)))
 
 
-def _all_to_all(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+def all_to_all(members: Sequence[Local], attributes: Attributes) -> tuple[Local, ...]:
+    """From every member the part that is its own."""
     split, concat = (_dim(members, attributes, name) for name in ("split_dim", "concat_dim"))
     count = len(members)
     return tuple(
@@ -77,14 +78,3 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
         return replace(first, held=held.joined([piece.held for piece in pieces]))
     except Overlap as overlap:
         raise Refusal(f"it adds something more than once: {overlap}") from None
-
-
-EXCHANGES: Mapping[str, Exchange] = MappingProxyType(
-    {
-        "all_reduce": _all_reduce,
-        "all_gather": _all_gather,
-        "reduce_scatter": _reduce_scatter,
-        "all_to_all": _all_to_all,
-    }
-)
-"""The collectives that the checker understands."""

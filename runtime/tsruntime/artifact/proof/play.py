@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
 from tskernels.schema import AttributeValue, TensorType
-from tsruntime.artifact.proof.collectives import EXCHANGES
 from tsruntime.artifact.proof.column import Bodies, Column
 from tsruntime.artifact.proof.errors import PlanUnproven, Refusal
+from tsruntime.artifact.proof.exchanges import EXCHANGES
 from tsruntime.artifact.proof.lookup import Lookup, Recipe
 from tsruntime.artifact.proof.semantics.table import SEMANTICS
 from tsruntime.artifact.proof.tile import Local
@@ -158,7 +158,7 @@ class Player:
             return False
         for other in teams:
             self._same_call(team, op, other)
-        numbers, key = self._key(op, [_input(team, op.inputs[0])])
+        numbers, key = self._key(op, [_input(team, name) for name in op.inputs])
         outputs = self._remembered(key, numbers) if len(teams) == 1 else None
         if outputs is not None:
             self._store(team, op, outputs)
@@ -179,20 +179,24 @@ class Player:
     def _exchange(
         self, op: Op, groups: Sequence[tuple[int, ...]], teams: Sequence[Team], key: object
     ) -> None:
-        results: dict[int, Local] = {}
+        columns = [_input(t, name) for t in teams for name in (t.pending or op).inputs]
+        numbers = dict.fromkeys(n for column in columns if column for n in column.numbers)
+        lookup = Lookup(self._traced, tuple(numbers))
+        results: dict[int, tuple[Local, ...]] = {}
         for members in groups:
-            results.update(zip(members, self._exchanged(op, members), strict=True))
+            results.update(zip(members, self._exchanged(op, members, lookup), strict=True))
         for team in teams:
             call = team.pending
             assert call is not None
-            column = self._bodies.column([results[rank] for rank in team.ranks])
+            each = zip(*(results[rank] for rank in team.ranks), strict=True)
+            outputs = [self._bodies.column(locals_) for locals_ in each]
             if len(teams) == 1:
-                source = _input(team, call.inputs[0])
-                numbers = () if source is None else source.numbers
-                self._recipes[key] = Lookup(self._traced, numbers).recipe([column])
-            self._store(team, call, [column])
+                self._recipes[key] = lookup.recipe(outputs)
+            self._store(team, call, outputs)
 
-    def _exchanged(self, op: Op, members: Sequence[int]) -> tuple[Local, ...]:
+    def _exchanged(
+        self, op: Op, members: Sequence[int], lookup: Lookup
+    ) -> Sequence[tuple[Local, ...]]:
         team = self._team[members[0]]
         attributes = resolved(op, self._mesh, members[0])
         if attributes["size"] != len(members):
@@ -201,18 +205,18 @@ class Player:
                 team.place(), f"it says {size} ranks, but its axes have {len(members)}"
             )
         try:
-            return EXCHANGES[op.op]([self._brought(rank) for rank in members], attributes)
+            return EXCHANGES[op.op](lookup, [self._brought(rank) for rank in members], attributes)
         except Refusal as refusal:
             ranks = ", ".join(map(str, members))
             raise PlanUnproven(team.place(members[0]), f"over ranks {ranks} {refusal}") from None
 
-    def _brought(self, rank: int) -> Local:
+    def _brought(self, rank: int) -> Sequence[Local | None]:
         """What `rank` brings to the collective that it stands at."""
         team = self._team[rank]
         assert team.pending is not None
-        column = _input(team, team.pending.inputs[0])
-        assert column is not None
-        return column.at(team.ranks.index(rank))
+        position = team.ranks.index(rank)
+        columns = [_input(team, name) for name in team.pending.inputs]
+        return [None if column is None else column.at(position) for column in columns]
 
     def _axes(self, team: Team, op: Op) -> tuple[str, ...]:
         axes, names = _axes(op), {axis.name for axis in self._mesh.axes}
