@@ -99,5 +99,14 @@ def _normed(
         if residual is None:
             found.append((total, *rms_norm(traced, (total, weight), norm)))
         else:
-            found.append(add_rms_norm(traced, (total, residual, weight), norm))
+            (both,) = _added(traced, total, residual)
+            found.append((both, *rms_norm(traced, (both, weight), norm)))
     return found
+
+
+def _added(traced: Lookup, total: Local, residual: Local) -> tuple[Local, ...]:
+    """Their sum in whichever order the traced program adds them: the same bits."""
+    try:
+        return add(traced, (residual, total), _only())
+    except Refusal:
+        return add(traced, (total, residual), _only())
