@@ -9,7 +9,9 @@ from tscompile.checkpoint import check_tensors, open_checkpoint
 from tscompile.checkpoint.base import Checkpoint
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.request import Buckets, CompileRequest, KvCacheRequest, LimitsRequest
+from tscompile.models import cache_layers
 from tscompile.models.config import ModelConfig, from_hf
+from tscompile.models.sizes import size_problems, token_bytes
 from tscompile.passes.pipeline import CompileResult, compile_plan
 from tscompile.recipe import Recipe, check_model_length, check_parallel, kv_pages
 from tskernels.schema import DType
@@ -30,9 +32,7 @@ def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
     """Compile `recipe`; its checkpoint's headers are checked against the plan's weights."""
     checkpoint = open_checkpoint(recipe)
     model = from_hf(checkpoint.config)
-    check_parallel(
-        recipe, heads=model.heads, kv_heads=model.kv_heads, intermediate=model.intermediate
-    )
+    check_parallel(recipe, size_problems(model, _sizes(recipe)))
     check_model_length(recipe, model.max_positions)
     request = _request(recipe, model, dump_dir)
     result = compile_plan(request)
@@ -41,6 +41,7 @@ def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
             checkpoint,
             source_shapes(result.plan),
             tied=model.tied_embeddings,
+            drafts=model.drafts,
             where=recipe.where("model"),
         )
     return Deployment(recipe, checkpoint, request, result)
@@ -56,28 +57,24 @@ def source_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     }
 
 
+def _sizes(recipe: Recipe) -> ParallelSizes:
+    sizes = recipe.parallel
+    return ParallelSizes(sizes.world, sizes.attn_tp, sizes.dense_tp, sizes.moe_tp, sizes.moe_ep)
+
+
 def _request(recipe: Recipe, model: ModelConfig, dump_dir: Path | None) -> CompileRequest:
-    sizes, target = recipe.parallel, recipe.target
-    dtype = DType(recipe.kv_cache.dtype)
-    page_bytes = (
-        model.layers
-        * 2
-        * (model.kv_heads // sizes.attn_tp)
-        * recipe.kv_cache.page_size
-        * model.head_dim
-        * dtype.itemsize
-    )
+    sizes, target = _sizes(recipe), recipe.target
+    page_size, dtype = recipe.kv_cache.page_size, DType(recipe.kv_cache.dtype)
+    page_bytes = page_size * token_bytes(cache_layers(model), sizes.attn_tp, dtype.itemsize)
     return CompileRequest(
         name=recipe.name,
         model=model,
         dtype=DType(recipe.dtype),
         target=Target(target.device, target.arch, target.topology),
-        parallel=ParallelSizes(
-            sizes.world, sizes.attn_tp, sizes.dense_tp, sizes.moe_tp, sizes.moe_ep
-        ),
+        parallel=sizes,
         buckets=Buckets(recipe.buckets.decode, recipe.buckets.extend, recipe.buckets.all_logits),
         kv=KvCacheRequest(
-            recipe.kv_cache.page_size,
+            page_size,
             dtype,
             kv_pages(recipe, page_bytes),
             host_pages=recipe.kv_cache.host_pages or 0,

@@ -106,8 +106,8 @@ def test_two_ranks_for_nine_heads_states_the_legal_sizes(
     refused: Refusal, smollm2_gguf: Path
 ) -> None:
     message = refused(recipe(smollm2_gguf, world=2))
-    assert "9 query heads" in message
-    assert "1, 3" in message
+    assert "9 attention heads and 3 KV heads" in message
+    assert "legal sizes of attn_tp for this model: 1, 3, 9" in message
 
 
 def test_a_missing_checkpoint(refused: Refusal, tmp_path: Path) -> None:

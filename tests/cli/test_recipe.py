@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tscompile.errors import OverrideError, RecipeError
+from tscompile.models.sizes import SizeProblem
 from tscompile.recipe import check_model_length, check_parallel, kv_pages, load
 from tscompile.recipe.document import render
 from tscompile.recipe.keys import all_keys
@@ -150,20 +151,18 @@ def test_memory_becomes_pages(tmp_path: Path) -> None:
 
 def test_group_sizes_are_checked_against_the_heads(tmp_path: Path) -> None:
     path = write(tmp_path, MINIMAL)
-    for world in (1, 3):
-        recipe = load(path, (f"parallel.world={world}",))
-        check_parallel(recipe, heads=9, kv_heads=3, intermediate=1536)
+    recipe = load(path, ("parallel.world=2",))
+    check_parallel(recipe, ())
+    problems = (
+        SizeProblem("attn_tp", "attn_tp = 2 does not divide 9 attention heads", "legal: 1, 3"),
+        SizeProblem("moe_ep", "moe_ep = 2 does not divide 5 experts", "legal: 1, 5"),
+    )
     with pytest.raises(RecipeError) as caught:
-        recipe = load(path, ("parallel.world=2",))
-        check_parallel(recipe, heads=9, kv_heads=3, intermediate=1536)
-    message = str(caught.value)
-    assert "attn_tp 2 does not divide 9 query heads and 3 KV heads" in message
-    assert "legal sizes of attn_tp for this model: 1, 3" in message
-    with pytest.raises(RecipeError, match="dense_tp 3 does not divide the MLP width 1000"):
-        check_parallel(load(path, ("parallel.world=3",)), heads=9, kv_heads=3, intermediate=1000)
-    with pytest.raises(RecipeError, match="groups of unequal size"):
-        recipe = load(path, ("parallel.world=3", "parallel.attn_tp=1"))
-        check_parallel(recipe, heads=9, kv_heads=3, intermediate=1536)
+        check_parallel(recipe, problems)
+    where = [problem.where for problem in caught.value.problems]
+    assert [place.split()[-1] for place in where] == ["parallel.attn_tp", "parallel.moe_ep"]
+    assert [p.message for p in caught.value.problems] == [p.message for p in problems]
+    assert "legal: 1, 3" in str(caught.value)
 
 
 def test_model_length_is_checked_against_the_positions(tmp_path: Path) -> None:

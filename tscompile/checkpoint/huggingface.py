@@ -64,11 +64,16 @@ class HuggingFaceCheckpoint:
 
 
 def read_config(path: Path) -> Mapping[str, object]:
-    """A config.json; a quantized checkpoint is refused."""
+    """A config.json, of a checkpoint whose tensors are plain or scaled in blocks of fp8.
+
+    Other quantizations are refused here; whether the compiler takes the blocks is for it to say.
+    """
     config = read_json(path)
     quantization = config.get("quantization_config")
     if quantization is not None:
         method = cast("Mapping[str, object]", quantization).get("quant_method", "unknown")
+        if method == "fp8":
+            return config
         raise CheckpointUnsupportedError(
             f"the checkpoint is quantized ({method}), which is not supported",
             remedy="use the model's unquantized checkpoint",

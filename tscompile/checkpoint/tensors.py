@@ -12,6 +12,8 @@ from tscompile.errors import TensorMismatchError
 HARMLESS: Final = re.compile(r"(.*\.)?rotary_emb\.inv_freq")
 """A buffer that old transformers releases saved and that the config determines."""
 
+LAYER: Final = re.compile(r"(?:.*\.)?layers\.(\d+)\.")
+
 FLOATS: Final = ("float32", "bfloat16", "float16", "float64")
 
 MAX_LISTED: Final = 50
@@ -24,11 +26,13 @@ def check_tensors(
     *,
     tied: bool,
     where: str,
+    drafts: range = range(0),
 ) -> None:
     """Refuse a tensor too many, one too few, of another shape or no float; all in one error.
 
     `expected` maps each parameter's Hugging Face name to its shape. A saved `lm_head.weight` is
-    ignored where the embedding is `tied` to it, as transformers does, and so are `HARMLESS`.
+    ignored where the embedding is `tied` to it, as transformers does, and so are `HARMLESS` and
+    everything of the layers `drafts`, which only guess further tokens.
     """
     found = checkpoint.tensors
     lines = [
@@ -38,7 +42,7 @@ def check_tensors(
     ]
     for name, info in sorted(found.items()):
         wanted = expected.get(name)
-        if wanted is None and not _harmless(name, tied=tied):
+        if wanted is None and not _harmless(name, tied=tied, drafts=drafts):
             lines.append(f"{name} {list(info.shape)} is one too many")
         elif wanted is not None and info.dtype not in FLOATS:
             lines.append(f"{name} has the dtype {info.dtype}, not one of {', '.join(FLOATS)}")
@@ -57,5 +61,10 @@ def check_tensors(
     )
 
 
-def _harmless(name: str, *, tied: bool) -> bool:
-    return HARMLESS.fullmatch(name) is not None or (tied and name == "lm_head.weight")
+def _harmless(name: str, *, tied: bool, drafts: range) -> bool:
+    layer = LAYER.match(name)
+    return (
+        HARMLESS.fullmatch(name) is not None
+        or (tied and name == "lm_head.weight")
+        or (layer is not None and int(layer[1]) in drafts)
+    )

@@ -11,6 +11,7 @@ from tscompile.cli.progress import progress_bar
 from tscompile.deployment import source_shapes
 from tscompile.freeze.refill import refill
 from tscompile.freeze.weights import stored_weights
+from tscompile.models.config import from_hf
 from tsruntime.artifact.load import load_plan, verify
 
 
@@ -23,7 +24,8 @@ def weights(artifact: Path, source: str) -> None:
     plan = load_plan(artifact)
     checkpoint, expected = open_weights(source), source_shapes(plan)
     tied = "lm_head.weight" not in expected
-    check_tensors(checkpoint, expected, tied=tied, where=source)
+    drafts = from_hf(checkpoint.config).drafts
+    check_tensors(checkpoint, expected, tied=tied, drafts=drafts, where=source)
     with progress_bar("writing weights", len(stored_weights(plan))) as progress:
         refill(artifact, plan, checkpoint, progress)
     click.echo(f"{artifact}: weights filled")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
-from tscompile.models.annotations import CausalLM
+from tscompile.models.annotations import CacheLayer, CausalLM
 from tscompile.models.config import ModelConfig
 from tscompile.models.config.deepseek import DeepseekConfig
 from tscompile.models.deepseek import DeepseekForCausalLM
 from tscompile.models.llama import LlamaForCausalLM
 from tscompile.models.qwen3_moe import Qwen3MoeForCausalLM
 
-__all__ = ["CausalLM", "ModelConfig", "build"]
+__all__ = ["CausalLM", "ModelConfig", "build", "cache_layers"]
 
 
 def build(config: ModelConfig) -> CausalLM:
@@ -22,6 +23,12 @@ def build(config: ModelConfig) -> CausalLM:
     model: CausalLM = _build(config)
     assert isinstance(model, nn.Module)
     return model
+
+
+def cache_layers(config: ModelConfig) -> tuple[CacheLayer, ...]:
+    """The caches of the module of `config`, one a layer."""
+    with torch.device("meta"):
+        return build(config).cache_layers
 
 
 def _build(config: ModelConfig) -> CausalLM:

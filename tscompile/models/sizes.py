@@ -1,31 +1,75 @@
-"""Which parallel sizes a model's heads and widths allow."""
+"""Which parallel sizes a model's heads, widths and experts allow."""
 
 from __future__ import annotations
 
-from math import gcd
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tscompile.ir.errors import ShardSizeError
 from tscompile.ir.mesh import ParallelSizes, divisors
+from tscompile.models.annotations import CacheLayer, Shard
 from tscompile.models.config import ModelConfig
 
 
+@dataclass(frozen=True, slots=True)
+class SizeProblem:
+    """A key of the recipe's `parallel` that the model does not allow, why, and what it allows."""
+
+    key: str
+    message: str
+    remedy: str
+
+
 def check_sizes(config: ModelConfig, sizes: ParallelSizes) -> None:
-    """Refuse sizes that do not divide what they cut, naming the legal ones: ShardSizeError."""
-    heads = f"{config.heads} attention heads and {config.kv_heads} KV heads"
-    width = f"an intermediate size of {config.intermediate}"
-    _check("attn_tp", sizes.attn_tp, gcd(config.heads, config.kv_heads), heads)
-    _check("dense_tp", sizes.dense_tp, config.intermediate, width)
-    if config.moe is not None:
-        experts, one = config.moe.experts, config.moe.width
-        _check("moe_ep", sizes.moe_ep, experts, f"{experts} experts")
-        _check("moe_tp", sizes.moe_tp, one, f"an expert's intermediate size of {one}")
-
-
-def _check(name: str, ranks: int, whole: int, what: str) -> None:
-    if whole % ranks:
-        legal = ", ".join(map(str, divisors(whole)))
+    """Refuse the first size that does not divide what it cuts: ShardSizeError."""
+    for problem in size_problems(config, sizes):
         raise ShardSizeError(
-            f"{name} = {ranks} does not divide {what}",
-            remedy=f"legal sizes of {name} for this model: {legal}",
-            where=f"parallel.{name}",
+            problem.message, remedy=problem.remedy, where=f"parallel.{problem.key}"
         )
+
+
+def size_problems(config: ModelConfig, sizes: ParallelSizes) -> tuple[SizeProblem, ...]:
+    """Every size that does not divide what it cuts. No tensor is looked at."""
+    found = [
+        _heads(config, sizes.attn_tp),
+        _divided("dense_tp", sizes.dense_tp, config.intermediate, "an intermediate size of"),
+    ]
+    if config.moe is not None:
+        experts, width = config.moe.experts, config.moe.width
+        found.append(_divided("moe_ep", sizes.moe_ep, experts, "the number of experts,"))
+        found.append(_divided("moe_tp", sizes.moe_tp, width, "an expert's intermediate size of"))
+    return tuple(problem for problem in found if problem is not None)
+
+
+def token_bytes(layers: Sequence[CacheLayer], attn_tp: int, itemsize: int) -> int:
+    """Bytes that one rank keeps of each token, over all layers' caches."""
+    return itemsize * sum(
+        layer.planes * layer.head_dim * -(-layer.kv_heads // _ranks(layer, attn_tp))
+        for layer in layers
+    )
+
+
+def _ranks(layer: CacheLayer, attn_tp: int) -> int:
+    """Ranks that share a layer's heads; a head that is left alone goes to several of them."""
+    return attn_tp if isinstance(layer.placement, Shard) else 1
+
+
+def _heads(config: ModelConfig, ranks: int) -> SizeProblem | None:
+    """Query heads divide; a KV head goes to one rank with others, or to several."""
+    heads, kv_heads = config.heads, config.kv_heads
+    legal = [n for n in divisors(heads) if kv_heads % n == 0 or n % kv_heads == 0]
+    if ranks in legal:
+        return None
+    return _problem("attn_tp", ranks, f"{heads} attention heads and {kv_heads} KV heads", legal)
+
+
+def _divided(key: str, ranks: int, whole: int, what: str) -> SizeProblem | None:
+    return None if whole % ranks == 0 else _problem(key, ranks, f"{what} {whole}", divisors(whole))
+
+
+def _problem(key: str, ranks: int, what: str, legal: Sequence[int]) -> SizeProblem:
+    return SizeProblem(
+        key,
+        f"{key} = {ranks} does not divide {what}",
+        f"legal sizes of {key} for this model: {', '.join(map(str, legal))}",
+    )

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from tscompile.errors import Problem, RecipeError
 
 from .checks import check_pool
-from .parallel import divisors
 from .recipe import Recipe
 
 
-def check_parallel(recipe: Recipe, *, heads: int, kv_heads: int, intermediate: int) -> None:
-    """Refuse group sizes that the model's heads and MLP width don't divide by.
+class SizeProblem(Protocol):
+    """What the model does not allow of one key of `parallel`."""
 
-    A KV head is not replicated yet, so attn_tp must divide both head counts; and all groups still
-    have one size. Raises `RecipeError` with the legal sizes.
+    @property
+    def key(self) -> str:
+        """Such as `attn_tp`."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """The size, and what it does not divide."""
+        ...
+
+    @property
+    def remedy(self) -> str:
+        """The legal sizes."""
+        ...
+
+
+def check_parallel(recipe: Recipe, problems: Sequence[SizeProblem]) -> None:
+    """Refuse group sizes that the model's heads, widths or experts do not divide by, all at once.
+
+    Raises `RecipeError` with the legal sizes.
     """
-    sizes = recipe.parallel
-    problems: list[Problem] = []
-    attn = [d for d in divisors(kv_heads) if heads % d == 0]
-    if sizes.attn_tp not in attn:
-        problems.append(
-            Problem(
-                recipe.where("parallel", "attn_tp"),
-                f"attn_tp {sizes.attn_tp} does not divide {heads} query heads and {kv_heads} KV "
-                "heads (KV heads are not replicated)",
-                f"legal sizes of attn_tp for this model: {', '.join(map(str, attn))}",
-            )
-        )
-    if intermediate % sizes.dense_tp:
-        legal = ", ".join(str(d) for d in attn if intermediate % d == 0)
-        problems.append(
-            Problem(
-                recipe.where("parallel", "dense_tp"),
-                f"dense_tp {sizes.dense_tp} does not divide the MLP width {intermediate}",
-                f"legal sizes of dense_tp for this model: {legal}",
-            )
-        )
-    if not sizes.world == sizes.attn_tp == sizes.dense_tp:
-        problems.append(
-            Problem(
-                recipe.where("parallel", "world"),
-                f"world {sizes.world}, attn_tp {sizes.attn_tp} and dense_tp {sizes.dense_tp} "
-                "differ; groups of unequal size are not supported yet",
-                "leave attn_tp and dense_tp out, so that they equal world",
-            )
-        )
-    _raise(recipe, problems)
+    placed = [Problem(recipe.where("parallel", p.key), p.message, p.remedy) for p in problems]
+    _raise(recipe, placed)
 
 
 def check_model_length(recipe: Recipe, positions: int) -> None:

@@ -17,7 +17,9 @@ class ModelConfig:
 
     `window` is the sliding window in tokens that every layer uses, or 0. `qkv_bias`, `o_bias` and
     `mlp_bias` say which linears have biases; `qk_norm` normalises each query and key head; `moe` is
-    the mixture of experts that some layers have, or None.
+    the mixture of experts that some layers have, or None. A quantized checkpoint's matrices are
+    scaled in `weight_blocks` of so many rows and columns. Behind its last layer lie `draft_layers`
+    that only guess further tokens; they are left out.
     """
 
     architecture: str
@@ -38,6 +40,13 @@ class ModelConfig:
     qk_norm: bool = False
     window: int = 0
     moe: MoeConfig | None = None
+    weight_blocks: tuple[int, int] | None = None
+    draft_layers: int = 0
+
+    @property
+    def drafts(self) -> range:
+        """Numbers of the layers that are left out."""
+        return range(self.layers, self.layers + self.draft_layers)
 
 
 def read_size(config: Mapping[str, object], key: str, default: int | None = None) -> int:
@@ -65,12 +74,28 @@ def read_norm_eps(config: Mapping[str, object]) -> float:
     return value
 
 
+def read_weight_blocks(config: Mapping[str, object]) -> tuple[int, int] | None:
+    """Blocks of a checkpoint in block-scaled fp8; ModelConfigError for other quantizations."""
+    quantization = cast("Mapping[str, object] | None", config.get("quantization_config"))
+    if quantization is None:
+        return None
+    method, blocks = quantization.get("quant_method"), quantization.get("weight_block_size")
+    match method, blocks:
+        case "fp8", [int(rows), int(columns)] if rows > 0 and columns > 0:
+            return rows, columns
+        case _:
+            raise ModelConfigError(
+                f"quantization_config asks for {method}, which is not supported",
+                remedy="use the model's unquantized checkpoint",
+                where="quantization_config",
+            )
+
+
 def refuse_unsupported(config: Mapping[str, object], *, layer_types: frozenset[str]) -> None:
     """Options that would change the result and that no module here implements."""
     only: Mapping[str, tuple[object, ...]] = {
         "hidden_act": ("silu", "swish"),
         "pruned_heads": ({}, []),
-        "quantization_config": (),
         "pretraining_tp": (1, 0),
         "layer_types": (),
         "add_cross_attention": (False,),

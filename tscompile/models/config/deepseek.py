@@ -10,6 +10,7 @@ from tscompile.models.config.base import (
     ModelConfig,
     read_norm_eps,
     read_size,
+    read_weight_blocks,
     refuse_unsupported,
 )
 from tscompile.models.config.moe import MoeConfig
@@ -61,6 +62,9 @@ def read_deepseek(config: Mapping[str, object], architecture: str) -> DeepseekCo
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=bias,
         o_bias=bias,
+        moe=_moe(config),
+        weight_blocks=read_weight_blocks(config),
+        draft_layers=_count(config, "num_nextn_predict_layers"),
         q_rank=0 if config.get("q_lora_rank") is None else read_size(config, "q_lora_rank"),
         kv_rank=read_size(config, "kv_lora_rank"),
         nope_dim=nope,
@@ -68,7 +72,6 @@ def read_deepseek(config: Mapping[str, object], architecture: str) -> DeepseekCo
         scale=(nope + turned) ** -0.5 * attention_scale(config, rope),
         interleaved=bool(config.get("rope_interleave", True)),
         shared_experts=_count(config, "n_shared_experts"),
-        moe=_moe(config),
     )
 
 

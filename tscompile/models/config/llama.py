@@ -9,6 +9,7 @@ from tscompile.models.config.base import (
     ModelConfig,
     read_norm_eps,
     read_size,
+    read_weight_blocks,
     refuse_unsupported,
 )
 from tscompile.models.rope import read_rope
@@ -40,6 +41,7 @@ def read_llama(config: Mapping[str, object], architecture: str) -> ModelConfig:
         mlp_bias=llama and bool(config.get("mlp_bias", False)),
         qk_norm=qwen3,
         window=_window(architecture, config),
+        weight_blocks=read_weight_blocks(config),
     )
     if result.heads % result.kv_heads:
         raise ModelConfigError(
