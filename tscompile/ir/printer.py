@@ -251,7 +251,7 @@ def _carried(first: list[str], second: list[str]) -> dict[str, str] | None:
         return None
     found: dict[str, str] = {}
     for a, b in zip(first, second, strict=True):
-        left, right = _TOKEN.findall(a), _TOKEN.findall(b)
+        left, right = ([t.rstrip(":") for t in _TOKEN.findall(line)] for line in (a, b))
         if len(left) != len(right):
             return None
         for x, y in zip(left, right, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +19,8 @@ from tscompile.ir.strides import contiguous_strides
 from tskernels.ops import OPS
 from tskernels.schema import AttributeValue, OpKind, TensorType
 from tsruntime.artifact.schema import ArenaStorage, CacheStorage, KvCache
+
+_LAYER = re.compile(r"\blayers\.\d+")
 
 ALIGNMENT = 64
 """Bytes that every arena offset is a multiple of: a cache line, and a vector register."""
@@ -100,6 +103,7 @@ def _with_arena(program: DraftProgram) -> DraftProgram:
     values = dict(program.values)
     last_use = _last_uses(program)
     taken: list[_Block] = []
+    before: dict[str, int] = {}
     end = 0
     for index, node in enumerate(program.nodes):
         taken = [block for block in taken if block.last >= index]
@@ -110,7 +114,12 @@ def _with_arena(program: DraftProgram) -> DraftProgram:
             value = values[name]
             if value.is_bound:
                 continue
-            block = _place(taken, _byte_size(value.type), last_use[name])
+            alike, size = _LAYER.sub("", name), _byte_size(value.type)
+            offset = before.get(alike)
+            if offset is None or offset + size > end or not _is_free(taken, offset, size):
+                offset = _lowest(taken, size)
+            before[alike] = offset
+            block = _Block(offset, size, last_use[name])
             taken.append(block)
             end = max(end, block.offset + block.size)
             storage = ArenaStorage(block.offset, contiguous_strides(value.type.shape))
@@ -143,14 +152,18 @@ def _last_uses(program: DraftProgram) -> dict[str, int]:
     return last
 
 
-def _place(taken: Sequence[_Block], size: int, last: int) -> _Block:
+def _is_free(taken: Sequence[_Block], offset: int, size: int) -> bool:
+    return all(offset + size <= b.offset or b.offset + b.size <= offset for b in taken)
+
+
+def _lowest(taken: Sequence[_Block], size: int) -> int:
     """The lowest gap between the taken blocks that holds `size` bytes."""
     offset = 0
     for block in sorted(taken, key=lambda b: b.offset):
         if block.offset - offset >= size:
             break
         offset = max(offset, block.offset + block.size)
-    return _Block(offset, size, last)
+    return offset
 
 
 def _byte_size(type_: TensorType) -> int:
