@@ -7,7 +7,7 @@ from itertools import product
 
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue
 from tscompile.ir.graph import RESHARD, Node
-from tscompile.ir.mesh import ATTN_DP, replicas_of
+from tscompile.ir.mesh import replicas_of
 from tscompile.ir.placement import (
     Partial,
     Placement,
@@ -132,30 +132,29 @@ def tiles_divide(draft: Draft, program: DraftProgram) -> Iterator[str]:
 def ops_follow_a_strategy(draft: Draft, program: DraftProgram) -> Iterator[str]:
     """Along every axis, an op's placements are one of its rule's strategies."""
     known: dict[object, bool] = {}
-    replicas = [axis.name in draft.mesh.groups[ATTN_DP] for axis in draft.mesh.axes]
     for node, axis in product(program.nodes, range(len(draft.mesh.axes))):
         if node.op not in RULES:
             continue
         inputs = tuple(None if i is None else program.values[i] for i in node.inputs)
         outputs = tuple(program.values[o] for o in node.outputs)
-        placed = (_along(inputs, axis), _along(outputs, axis))
+        placed, name = (_along(inputs, axis), _along(outputs, axis)), draft.mesh.axes[axis].name
         types = OpTypes(
             tuple(None if v is None else v.type for v in inputs),
             tuple(v.type for v in outputs),
             node.attributes,
         )
         key = (
-            *(node.op, placed, replicas[axis], types.inputs, types.outputs),
+            *(node.op, placed, name, types.inputs, types.outputs),
             tuple(node.attributes.items()),
         )
         if key not in known:
-            strategies = RULES[node.op].along(types, replicas=replicas[axis])
+            strategies = RULES[node.op].along(types, draft.mesh, name)
             known[key] = any(_matches(s, *placed) for s in strategies)
         if not known[key]:
             shown = ", ".join("-" if p is None else str(p) for p in placed[0])
             yield (
                 f"{node.op} of {node.outputs[0]} takes ({shown}) and gives "
-                f"{placed[1][0]} along axis {draft.mesh.axes[axis].name}: no strategy does that"
+                f"{placed[1][0]} along axis {name}: no strategy does that"
             )
 
 

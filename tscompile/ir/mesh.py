@@ -11,6 +11,7 @@ from tscompile.ir.errors import MeshError
 from tsruntime.artifact.schema import Axis, Mesh
 
 ATTN_TP = "ATTN_TP"
+ATTN_KV = "ATTN_KV"
 ATTN_DP = "ATTN_DP"
 DENSE_TP = "DENSE_TP"
 MOE_TP = "MOE_TP"
@@ -32,14 +33,16 @@ class ParallelSizes:
     moe_ep: int = 1
 
 
-def build_mesh(sizes: ParallelSizes) -> Mesh:
+def build_mesh(sizes: ParallelSizes, kv_heads: int | None = None) -> Mesh:
     """The coarsest mesh in which each group is a set of axes, innermost axis named `a`.
 
     A group of n ranks is made of the axes below the cut at n, so the cuts must divide one
-    another; an axis is what lies between two cuts. The cut of ATTN_TP by KV heads (replication
-    innermost) is one more entry of `_cuts`. Raises MeshError for sizes that do not nest.
+    another; an axis is what lies between two cuts. Where attn_tp exceeds `kv_heads`, ATTN_TP is
+    cut again: its inner axes share a KV head, the outer ones, ATTN_KV, part the KV heads. Raises
+    MeshError for sizes that do not nest.
     """
-    cuts = _nested_cuts(sizes)
+    sharing = max(1, sizes.attn_tp // (kv_heads or sizes.attn_tp))
+    cuts = _nested_cuts(sizes, sharing)
     axes: list[Axis] = []
     below: dict[int, tuple[str, ...]] = {1: ()}
     inner = 1
@@ -51,6 +54,7 @@ def build_mesh(sizes: ParallelSizes) -> Mesh:
     moe_tp, moe = below[sizes.moe_tp], below[sizes.moe_tp * sizes.moe_ep]
     groups = {
         ATTN_TP: below[sizes.attn_tp],
+        ATTN_KV: below[sizes.attn_tp][len(below[sharing]) :],
         ATTN_DP: everything[len(below[sizes.attn_tp]) :],
         DENSE_TP: below[sizes.dense_tp],
         MOE_TP: moe_tp,
@@ -65,8 +69,14 @@ def replicas_of(mesh: Mesh) -> int:
     return mesh.size(mesh.groups[ATTN_DP])
 
 
-def _cuts(sizes: ParallelSizes) -> tuple[tuple[str, int], ...]:
+def sharing_axes(mesh: Mesh) -> frozenset[str]:
+    """The axes along which ranks share a KV head and part the query heads that read it."""
+    return frozenset(mesh.groups[ATTN_TP]) - frozenset(mesh.groups[ATTN_KV])
+
+
+def _cuts(sizes: ParallelSizes, sharing: int) -> tuple[tuple[str, int], ...]:
     return (
+        ("attn_tp / KV heads", sharing),
         ("attn_tp", sizes.attn_tp),
         ("dense_tp", sizes.dense_tp),
         ("moe_tp", sizes.moe_tp),
@@ -75,9 +85,9 @@ def _cuts(sizes: ParallelSizes) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _nested_cuts(sizes: ParallelSizes) -> list[int]:
+def _nested_cuts(sizes: ParallelSizes, sharing: int) -> list[int]:
     """Distinct group sizes above 1 in rising order, each dividing the next."""
-    named = _cuts(sizes)
+    named = _cuts(sizes, sharing)
     for name, size in named:
         if size < 1 or sizes.world % size:
             raise MeshError(

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from tscompile.ir.mesh import ATTN_TP, DENSE_TP
+from tscompile.ir.mesh import ATTN_KV, ATTN_TP, DENSE_TP
 from tscompile.models.annotations import (
     Boundary,
     CacheLayer,
@@ -27,7 +27,10 @@ FULL = "full"
 
 
 class Attention(nn.Module):
-    """Grouped-query attention over the paged cache, heads cut over ATTN_TP."""
+    """Grouped-query attention over the paged cache, heads cut over ATTN_TP.
+
+    Where there are more ranks than KV heads, several hold the same one (see `build_mesh`).
+    """
 
     boundary = Boundary(input=Replicate(ATTN_TP), output=Partial(ATTN_TP))
 
@@ -35,10 +38,11 @@ class Attention(nn.Module):
         super().__init__()
         hidden, dim = config.hidden, config.head_dim
         rows, columns = Shard(ATTN_TP, dim=0), Shard(ATTN_TP, dim=1)
+        keys = Shard(ATTN_KV, dim=0)
         kv, bias = config.kv_heads * dim, config.qkv_bias
         self.q_proj = Linear(hidden, config.heads * dim, bias=bias, placement=rows)
-        self.k_proj = Linear(hidden, kv, bias=bias, placement=rows)
-        self.v_proj = Linear(hidden, kv, bias=bias, placement=rows)
+        self.k_proj = Linear(hidden, kv, bias=bias, placement=keys)
+        self.v_proj = Linear(hidden, kv, bias=bias, placement=keys)
         self.o_proj = Linear(config.heads * dim, hidden, bias=config.o_bias, placement=columns)
         self.q_norm = RMSNorm(dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(dim, config.norm_eps) if config.qk_norm else nn.Identity()
@@ -135,7 +139,7 @@ class LlamaForCausalLM(nn.Module):
         if config.tied_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
         layer = CacheLayer(
-            FULL, config.kv_heads, config.head_dim, config.window, Shard(ATTN_TP, dim=2)
+            FULL, config.kv_heads, config.head_dim, config.window, Shard(ATTN_KV, dim=2)
         )
         self.cache_layers = (layer,) * config.layers
 

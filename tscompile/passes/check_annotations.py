@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue, Edge
 from tscompile.ir.errors import AnnotationError, NoStrategyError
 from tscompile.ir.graph import Node
-from tscompile.ir.mesh import ATTN_DP
 from tscompile.ir.placement import (
     PARTIAL,
     REPLICATE,
@@ -98,7 +97,7 @@ class _Walk:
             tuple(values[name].type for name in node.outputs),
             node.attributes,
         )
-        return RULES[node.op].along(types, replicas=self.name in self.mesh.groups[ATTN_DP])
+        return RULES[node.op].along(types, self.mesh, self.name)
 
     def _bound(self, node: Node, strategy: Strategy) -> bool:
         """Whether weights, caches and what was produced can be had as a strategy wants them."""

@@ -34,7 +34,8 @@ def plan_buckets(graphs: Mapping[str, Graph], request: CompileRequest) -> Draft:
     Raises BucketError where the largest buckets do not hold what the limits admit.
     """
     _check_buckets(request)
-    mesh, page_size = build_mesh(request.parallel), request.kv.page_size
+    mesh = build_mesh(request.parallel, request.model.kv_heads)
+    page_size = request.kv.page_size
     max_pages = -(-request.limits.max_model_len // page_size)
     limits = Limits(
         request.limits.max_model_len,

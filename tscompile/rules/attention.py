@@ -55,4 +55,5 @@ ATTENTION = Rule(
     _attention_flops,
     lambda types: 4 * size_in_bytes(types.outputs[0]),
     by_replica=Strategy((S0,) * 5, (S0,)),
+    by_sharing=Strategy((S1, R, R, R, R), (S1,)),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from tscompile.ir.mesh import ATTN_DP, sharing_axes
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from tskernels.schema import TensorType
-from tsruntime.artifact.schema import Attribute
+from tsruntime.artifact.schema import Attribute, Mesh
 
 R, P = REPLICATE, PARTIAL
 S0, S1, S2 = Shard(0), Shard(1), Shard(2)
@@ -64,7 +65,8 @@ class Rule:
     """The strategies of an op, and on local types its arithmetic and its bytes of memory traffic.
 
     Of equally cheap strategies the one listed first wins. `by_replica` is the only strategy along
-    axes of attention replicas of an op whose rows and pages are counted in their own replica's.
+    axes of attention replicas of an op whose rows and pages are counted in their own replica's,
+    `by_sharing` the only one along axes whose ranks share a KV head (see `mesh.sharing_axes`).
     `variants` are attributes that choose how the op is computed, at another cost: the search takes
     the cheapest.
     """
@@ -74,12 +76,15 @@ class Rule:
     flops: Callable[[OpTypes], int]
     traffic: Callable[[OpTypes], int] = all_bytes
     by_replica: Strategy | None = None
+    by_sharing: Strategy | None = None
     variants: tuple[Mapping[str, Attribute], ...] = ()
 
-    def along(self, types: OpTypes, *, replicas: bool) -> tuple[Strategy, ...]:
-        """The strategies along one axis, which may be one of attention replicas."""
-        if replicas and self.by_replica is not None:
+    def along(self, types: OpTypes, mesh: Mesh, axis: str) -> tuple[Strategy, ...]:
+        """The strategies along one axis of `mesh`."""
+        if self.by_replica is not None and axis in mesh.groups[ATTN_DP]:
             return (self.by_replica,)
+        if self.by_sharing is not None and axis in sharing_axes(mesh):
+            return (self.by_sharing,)
         return self.strategies(types)
 
     def ways(self, types: OpTypes) -> tuple[OpTypes, ...]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from tscompile.cost.model import FREE
 from tscompile.ir.draft import DraftProgram, Edge
 from tscompile.ir.graph import Node, layer_of
-from tscompile.ir.mesh import ATTN_DP
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Placements, Shard, by_replica
 from tscompile.rules import RULES, OpTypes, Strategy
 from tscompile.search.digits import Digits, Rows
@@ -99,8 +98,7 @@ class Reading:
         """What the table has for a node along an axis."""
         if node.op == IDENTITY:
             return _IDENTITIES
-        replicas = self.axes[axis].name in self.mesh.groups[ATTN_DP]
-        return RULES[node.op].along(self.types(node), replicas=replicas)
+        return RULES[node.op].along(self.types(node), self.mesh, self.axes[axis].name)
 
     def taken(self, node: Node, placed: Mapping[str, Placements]) -> Taken:
         """The placements of a node's operands under the strategies that place roots as `placed`."""
