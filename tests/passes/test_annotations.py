@@ -12,6 +12,7 @@ from compile_requests import tiny_model_config, tiny_request
 from tscompile.ir.draft import Draft
 from tscompile.ir.errors import AnnotationError, NoStrategyError
 from tscompile.ir.mesh import ATTN_TP, DENSE_TP
+from tscompile.ir.request import CompileRequest
 from tscompile.models.annotations import Boundary, Partial, Replicate, Shard
 from tscompile.models.llama import MLP, LlamaForCausalLM
 from tscompile.passes.plan_buckets import plan_buckets
@@ -24,8 +25,12 @@ def compiled(edit: Callable[[LlamaForCausalLM], None]) -> Draft:
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     edit(model)
+    return placed(model, tiny_request(config, 2))
+
+
+def placed(model: LlamaForCausalLM, request: CompileRequest) -> Draft:
     graphs = {"all": trace(model, "all"), "selected": trace(model, "selected")}
-    return propagate_placements(plan_buckets(graphs, tiny_request(config, 2)))
+    return propagate_placements(plan_buckets(graphs, request), request.policy, request.kv)
 
 
 def mlp_of(model: LlamaForCausalLM, layer: int) -> MLP:
@@ -79,8 +84,7 @@ def test_an_annotation_speaks_of_its_groups_axes_only() -> None:
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     mlp_of(model, 0).boundary = Boundary(Replicate(DENSE_TP), Replicate(DENSE_TP))
-    graphs = {"all": trace(model, "all"), "selected": trace(model, "selected")}
-    draft = propagate_placements(plan_buckets(graphs, tiny_request(config, 1)))
+    draft = placed(model, tiny_request(config, 1))
     assert all(node.op != "reshard" for p in draft.programs for node in p.nodes)
 
 

@@ -16,6 +16,7 @@ from tscompile.cost.errors import TopologyError
 
 _US = 1_000_000
 _GB = 1_000
+_BILLION = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,11 @@ class Measured:
 class Topology:
     """How fast ranks talk (innermost link first), read memory and compute.
 
-    `memory` in MB/s, `flops` in MFLOP/s, `launch` in picoseconds. `measured` overrides the model
-    for the collectives that it covers: by size it is interpolated between entries and continued
-    at the model's rate beyond the last.
+    `memory` in MB/s, `flops` in MFLOP/s, `launch` in picoseconds, `capacity` in bytes a rank (None:
+    not limited here). `measured` overrides the model for the collectives that it covers: by size it
+    is interpolated between entries and continued at the model's rate beyond the last.
+    `valid_rows_only` says that its all-to-all of tokens leaves out the rows that a destination's
+    experts do not want.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Topology:
     flops: int
     launch: int
     measured: tuple[Measured, ...] = ()
+    valid_rows_only: bool = False
+    capacity: int | None = None
 
     @property
     def ranks(self) -> int:
@@ -99,18 +104,43 @@ _INFINIBAND = Link(0, 14 * _US, 5 * _US, 48 * _GB)
 _NODES: Mapping[str, Topology] = {
     # 141 GB HBM3e at 4.8 TB/s, 989 TFLOP/s bf16 (NVIDIA H200 data sheet); scaled as measured.
     "h200-nvlink-8": Topology(
-        "h200-nvlink-8", (_NVLINK4,), 4250 * _GB, 790_000_000, _LAUNCH, _H200_ALL_REDUCE
+        "h200-nvlink-8",
+        (_NVLINK4,),
+        4250 * _GB,
+        790_000_000,
+        _LAUNCH,
+        _H200_ALL_REDUCE,
+        capacity=141 * _BILLION,
     ),
     # 80 GB HBM3 at 3.35 TB/s (NVIDIA H100 SXM data sheet), scaled alike.
-    "h100-nvlink-8": Topology("h100-nvlink-8", (_NVLINK4,), 2970 * _GB, 790_000_000, _LAUNCH),
-    # HBM3e at 8 TB/s, 2250 TFLOP/s dense bf16 a GPU (NVIDIA DGX B200 data sheet).
-    "b200-nvlink-8": Topology("b200-nvlink-8", (_NVLINK5,), 7080 * _GB, 1_800_000_000, _LAUNCH),
-    # 72 GPUs in one NVLink domain, 8 TB/s, 2500 TFLOP/s dense bf16 (NVIDIA GB200 NVL72 brief).
-    "gb200-nvl72": Topology(
-        "gb200-nvl72", (replace(_NVLINK5, ranks=72),), 7080 * _GB, 2_000_000_000, _LAUNCH
+    "h100-nvlink-8": Topology(
+        "h100-nvlink-8",
+        (_NVLINK4,),
+        2970 * _GB,
+        790_000_000,
+        _LAUNCH,
+        capacity=80 * _BILLION,
     ),
-    # Fully connected by seven Infinity Fabric links of 64 GB/s a direction, HBM3 at 5.3 TB/s,
-    # 1307 TFLOP/s bf16 (AMD Instinct MI300X data sheet); kernels reach less of both peaks than
+    # 180 GB HBM3e at 8 TB/s, 2250 TFLOP/s dense bf16 a GPU (NVIDIA DGX B200 data sheet).
+    "b200-nvlink-8": Topology(
+        "b200-nvlink-8",
+        (_NVLINK5,),
+        7080 * _GB,
+        1_800_000_000,
+        _LAUNCH,
+        capacity=180 * _BILLION,
+    ),
+    # 72 GPUs in one NVLink domain, 186 GB at 8 TB/s, 2500 TFLOP/s dense bf16 (NVIDIA GB200 NVL72 brief).
+    "gb200-nvl72": Topology(
+        "gb200-nvl72",
+        (replace(_NVLINK5, ranks=72),),
+        7080 * _GB,
+        2_000_000_000,
+        _LAUNCH,
+        capacity=186 * _BILLION,
+    ),
+    # Fully connected by seven Infinity Fabric links of 64 GB/s a direction, 192 GB
+    # HBM3 at 5.3 TB/s, 1307 TFLOP/s bf16 (AMD Instinct MI300X data sheet); kernels reach less of both peaks than
     # NVIDIA's, see "Benchmarking the MI300X" (Chips and Cheese, 2024): 4.0 TB/s, about 55 %.
     "mi300x-8": Topology(
         "mi300x-8",
@@ -118,6 +148,7 @@ _NODES: Mapping[str, Topology] = {
         4000 * _GB,
         720_000_000,
         2_500_000,
+        capacity=192 * _BILLION,
     ),
     # gloo over loopback: an all-reduce of 128 KB was measured at 2, 5 and 16 ms with 2, 4 and 8
     # processes on two cores, that is a ring of 2 (n - 1) messages of about 1 ms each.

@@ -43,13 +43,17 @@ class DraftValue:
 
 @dataclass(frozen=True, slots=True)
 class DraftWeight:
-    """A weight: its type (global, padded; then one rank's), placements and checkpoint parts."""
+    """A weight: its type (global, padded; then one rank's), placements and checkpoint parts.
+
+    `layouts` are all placements that it may have, its own first, where the compiler may choose.
+    """
 
     name: str
     type: TensorType
     placements: Placements
     parts: tuple[WeightPart, ...]
     constant: tuple[float, ...] | None = None
+    layouts: tuple[Placements, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

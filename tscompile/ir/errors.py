@@ -94,3 +94,10 @@ class UnsupportedQuantizationError(TsError):
 
     code = "TS0314"
     summary = "The checkpoint's quantization is not supported."
+
+
+class DeviceMemoryError(TsError):
+    """Weights and KV cache that one device cannot hold."""
+
+    code = "TS0315"
+    summary = "The weights and the KV cache of one rank do not fit its device."

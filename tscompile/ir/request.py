@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.models.config import ModelConfig
 from tskernels.schema import DType
 from tsruntime.artifact.schema import Target
+
+
+class PolicyName(StrEnum):
+    """Whose communication; `ours` is the search without constraint."""
+
+    OURS = "ours"
+    NAIVE = "naive"
+    TOKENSPEED = "tokenspeed"
+    VLLM = "vllm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +76,4 @@ class CompileRequest:
     limits: LimitsRequest
     dummy_seed: int | None = None
     dump_dir: Path | None = None
+    policy: PolicyName = PolicyName.OURS

@@ -22,7 +22,8 @@ class Replicate:
 class Shard:
     """Dimension `dim` cut over the ranks of `group`.
 
-    `padded` allows zeros behind the dim's end where the ranks do not divide it (the vocabulary).
+    `padded` marks a vocabulary: zeros may stand behind the dim's end where the ranks do not divide
+    it, and the compiler may replicate the weight instead where that is predicted to be faster.
     """
 
     group: str

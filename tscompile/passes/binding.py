@@ -46,7 +46,10 @@ def bind_weights(graph: Graph, mesh: Mesh, dtype: DType) -> dict[str, DraftWeigh
 
 
 def _weight(parameter: Parameter, mesh: Mesh, dtype: DType) -> DraftWeight:
-    """A whole parameter; a dim that may be padded is rounded up to what its ranks divide."""
+    """A whole parameter; a dim that may be padded is rounded up to what its ranks divide.
+
+    What may be padded is a vocabulary, which the compiler may replicate instead of cutting it.
+    """
     annotation, shape = parameter.annotation, list(parameter.shape)
     placements = replicated(mesh) if annotation is None else bind(mesh, annotation)
     part = WeightPart(parameter.name, parameter.shape)
@@ -59,7 +62,10 @@ def _weight(parameter: Parameter, mesh: Mesh, dtype: DType) -> DraftWeight:
         if padded != shape[annotation.dim]:
             shape[annotation.dim] = padded
             part = replace(part, dim=annotation.dim, padded=padded)
-    return DraftWeight(parameter.name, TensorType(dtype, tuple(shape)), placements, (part,))
+    free = isinstance(annotation, by_group.Shard) and annotation.padded
+    layouts = tuple(dict.fromkeys((placements, replicated(mesh)))) if free else ()
+    type_ = TensorType(dtype, tuple(shape))
+    return DraftWeight(parameter.name, type_, placements, (part,), layouts=layouts)
 
 
 def bind(mesh: Mesh, annotation: WeightAnnotation) -> Placements:

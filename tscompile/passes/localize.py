@@ -28,7 +28,7 @@ def localize(draft: Draft) -> Draft:
     mesh = draft.mesh
     local = replace(
         draft,
-        kv_cache=_local_cache(draft),
+        kv_cache=local_cache(draft),
         weights={name: _local_weight(mesh, w) for name, w in draft.weights.items()},
         programs=tuple(_local_program(mesh, program) for program in draft.programs),
     )
@@ -89,7 +89,7 @@ def _local_part(mesh: Mesh, weight: DraftWeight, part: WeightPart) -> WeightPart
     return part
 
 
-def _local_cache(draft: Draft) -> KvCache:
+def local_cache(draft: Draft) -> KvCache:
     """KV heads of one rank, as the caches of the first program are placed."""
     groups = tuple(_local_group(draft, group) for group in draft.kv_cache.groups)
     return replace(draft.kv_cache, groups=groups)

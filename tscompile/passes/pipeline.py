@@ -45,9 +45,16 @@ class CompileResult:
 
 def compile_plan(request: CompileRequest) -> CompileResult:
     """Compile a request to a verified plan; every expected failure is a TsError."""
+    draft = compile_until(request, Stage.PIN_KERNELS)
+    return CompileResult(finish(draft), draft.pins, print_draft(draft))
+
+
+def compile_until(request: CompileRequest, last: Stage) -> Draft:
+    """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned."""
     check_sizes(request.model, request.parallel)
+    placed = partial(propagate_placements, policy=request.policy, kv=request.kv)
     passes: tuple[tuple[Stage, Callable[[Draft], Draft]], ...] = (
-        (Stage.PROPAGATE_PLACEMENTS, propagate_placements),
+        (Stage.PROPAGATE_PLACEMENTS, placed),
         (Stage.LOWER_RESHARDS, lower_reshards),
         (Stage.LOCALIZE, localize),
         (Stage.FUSE_COLLECTIVES, fuse_collectives),
@@ -58,9 +65,10 @@ def compile_plan(request: CompileRequest) -> CompileResult:
     draft = plan_buckets(_graphs(request), request)
     _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
     for stage, pass_ in passes:
-        draft = pass_(draft)
-        _check(draft, stage, request.dump_dir)
-    return CompileResult(finish(draft), draft.pins, print_draft(draft))
+        if stage <= last:
+            draft = pass_(draft)
+            _check(draft, stage, request.dump_dir)
+    return draft
 
 
 def _graphs(request: CompileRequest) -> dict[str, Graph]:

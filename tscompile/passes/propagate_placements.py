@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from tscompile.cost.topology import find_topology
 from tscompile.ir.draft import Draft
+from tscompile.ir.request import KvCacheRequest, PolicyName
 from tscompile.passes.check_annotations import check_annotations
+from tscompile.passes.localize import local_cache
+from tscompile.passes.plan_memory import page_bytes
 from tscompile.search.drafts import place
-from tscompile.search.policies import PolicyName
 
 
-def propagate_placements(draft: Draft, policy: PolicyName = PolicyName.OURS) -> Draft:
+def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -> Draft:
     """Give every value its placements, and put a `reshard` node for every step between two.
 
     Raises AnnotationError where a boundary's annotation contradicts the body, NoStrategyError
-    where nothing fits the bound weights, TopologyError for a topology that is not known.
+    where nothing fits the bound weights, TopologyError for a topology that is not known,
+    DeviceMemoryError where no layout of the weights fits beside the KV cache.
     """
     topology = find_topology(draft.target.topology)
     check_annotations(draft)
-    return place(draft, topology, policy)
+    return place(draft, topology, policy, _cache_bytes(draft, kv))
+
+
+def _cache_bytes(draft: Draft, kv: KvCacheRequest) -> int:
+    """Bytes of the KV pool on one rank."""
+    if kv.memory is not None:
+        return kv.memory
+    return (kv.pages or 0) * page_bytes(local_cache(draft))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 
 import numpy as np
 
 from tscompile.ir.placement import REPLICATE, Placement, Placements, Shard
+from tscompile.ir.request import PolicyName
 from tscompile.search.graph import Indices, step_graph
 from tscompile.search.layout import MeshAxes
 from tscompile.search.program import Operation, Program
@@ -19,15 +19,6 @@ from tsruntime.artifact.schema import Mesh
 _RESIDUAL_STREAM = frozenset({"add", "identity", "rms_norm"})
 _FUSED_REDUCTION = "all_reduce+add+rms_norm"
 _FUSED_FIRST_REDUCTION = "all_reduce+identity+rms_norm"
-
-
-class PolicyName(StrEnum):
-    """Whose communication; `ours` is the search without constraint."""
-
-    OURS = "ours"
-    NAIVE = "naive"
-    TOKENSPEED = "tokenspeed"
-    VLLM = "vllm"
 
 
 @dataclass(frozen=True, slots=True)
