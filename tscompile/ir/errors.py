@@ -101,3 +101,10 @@ class DeviceMemoryError(TsError):
 
     code = "TS0315"
     summary = "The weights and the KV cache of one rank do not fit its device."
+
+
+class PolicyError(TsError):
+    """Parallel sizes that the peer whose policy is asked for does not have."""
+
+    code = "TS0316"
+    summary = "The policy of a peer cannot express the parallel sizes."

@@ -10,7 +10,7 @@ from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.errors import DeviceMemoryError
 from tscompile.search.layouts import layouts, weighed, weight_bytes
 from tscompile.search.offers import Offers
-from tscompile.search.policies import PolicyName, policy_of
+from tscompile.search.policies import PolicyName, check_expressible, policy_of
 from tscompile.search.program import Program
 from tscompile.search.reading import Reading
 from tscompile.search.segment import Compiler
@@ -74,6 +74,7 @@ def solved(draft: Draft, program: DraftProgram, compiler: Compiler, policy: Poli
     constants = {weight.name for weight in draft.weights.values() if weight.constant is not None}
     reading = Reading(draft.mesh, with_identities(program), constants)
     abstract = reading.program()
+    check_expressible(policy, draft.mesh, abstract)
     limits = policy_of(policy, draft.mesh, abstract)
     sharing = compiler.sharing(limits, reading.rule, Offers(reading, draft.target))
     return Solved(reading, abstract, solve(sharing.compile_(abstract)))

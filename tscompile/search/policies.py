@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
+from tscompile.ir.errors import PolicyError
+from tscompile.ir.mesh import ATTN_DP, ATTN_TP
 from tscompile.ir.placement import REPLICATE, Placement, Placements, Shard
 from tscompile.ir.request import PolicyName
 from tscompile.search.graph import Indices, step_graph
@@ -16,7 +18,13 @@ from tscompile.search.program import Operation, Program
 from tscompile.search.strategies import Batch
 from tsruntime.artifact.schema import Mesh
 
-_RESIDUAL_STREAM = frozenset({"add", "identity", "rms_norm"})
+_ATTENTION = frozenset({"attention", "mla"})
+_STREAM = frozenset({"identity", "add", "select_rows"})
+_NAIVE_WAYS = frozenset({"mask"})
+_WAYS = _NAIVE_WAYS | {"all_to_all", "deferred"}
+"""Tagged strategies: a bias that is added once; experts by all-to-all, and their sum with shared
+ones reduced once.
+"""
 _FUSED_REDUCTION = "all_reduce+add+rms_norm"
 _FUSED_FIRST_REDUCTION = "all_reduce+identity+rms_norm"
 
@@ -55,13 +63,19 @@ class Policy:
         return all(word.partition("[")[0] in self.tags for word in note.split())
 
 
-def can_express(name: PolicyName, mesh: Mesh, program: Program) -> bool:
-    """Whether the peer has such sizes at all: vLLM has one for attention and dense layers."""
+def check_expressible(name: PolicyName, mesh: Mesh, program: Program) -> None:
+    """PolicyError where the peer has no such sizes: vLLM has one for attention and dense layers."""
     if name is not PolicyName.VLLM:
-        return True
-    attention = frozenset(mesh.groups["ATTN_TP"])
-    dense = [b.axes for b in _blocks(mesh.axes, program) if not b.attention and not b.experts]
-    return all(axes == attention for axes in dense)
+        return
+    attention = frozenset(mesh.groups[ATTN_TP])
+    for block in _blocks(mesh.axes, program):
+        if not block.attention and not block.experts and block.axes != attention:
+            sizes = mesh.size(tuple(attention)), mesh.size(tuple(block.axes))
+            raise PolicyError(
+                f"vLLM has one size for attention and dense layers, not {sizes[0]} and {sizes[1]}",
+                remedy="make attn_tp and dense_tp equal, or compare with another policy",
+                where="parallel.dense_tp",
+            )
 
 
 def policy_of(name: PolicyName, mesh: Mesh, program: Program) -> Policy | None:
@@ -89,21 +103,32 @@ class _Block:
 
 
 def _blocks(axes: MeshAxes, program: Program) -> list[_Block]:
-    """Row-parallel linears and experts; a linear is attention's where one came since the last."""
+    """What is added to the residual stream: of attention, then of the MLP with all its experts."""
+    readers = program.readers()
     found: list[_Block] = []
     attention = False
     for position, operation in enumerate(program.operations):
-        attention = attention or operation.kind == "attention"
-        cut = frozenset(
-            axis.name
-            for i, axis in enumerate(axes)
-            if any(_contracts(operation, b.placements[i]) for b in operation.bound)
-        )
-        last = operation.kind == "experts" or (operation.kind == "linear" and _is_second(operation))
-        if last:
-            found.append(_Block(position, cut, attention, operation.kind == "experts"))
-            attention = False
+        attention = attention or operation.kind in _ATTENTION
+        kinds = {program.operations[r].kind for v in operation.outputs for r in readers[v]}
+        if operation.kind not in ("linear", "experts") or "add" not in kinds:
+            continue
+        block = _Block(position, _summed(axes, operation), attention, operation.kind == "experts")
+        if found and not block.attention and not found[-1].attention:
+            last = found.pop()  # an MLP in several parts: routed and shared experts
+            parts = last.axes | block.axes
+            block = replace(block, axes=parts, experts=block.experts or last.experts)
+        found.append(block)
+        attention = False
     return found
+
+
+def _summed(axes: MeshAxes, operation: Operation) -> frozenset[str]:
+    """The axes over which the output is a sum."""
+    return frozenset(
+        axis.name
+        for i, axis in enumerate(axes)
+        if any(_contracts(operation, b.placements[i]) for b in operation.bound)
+    )
 
 
 def _contracts(operation: Operation, placement: Placement) -> bool:
@@ -113,9 +138,17 @@ def _contracts(operation: Operation, placement: Placement) -> bool:
     return placement == Shard(1)
 
 
-def _is_second(operation: Operation) -> bool:
-    """Whether the linear closes a block: its weight may be cut along what it contracts."""
-    return bool(operation.bound[0].view.digits[1]) or Shard(1) in operation.bound[0].placements
+def _residual_stream(program: Program) -> list[str]:
+    """The values of the residual stream, and what its norms make of them, in order."""
+    stream: set[str] = set()
+    found: list[str] = []
+    for operation in program.operations:
+        inside = any(value in stream for value in operation.inputs)
+        if operation.kind == "embedding" or (operation.kind in _STREAM and inside):
+            stream.update(operation.outputs)
+        if inside and operation.kind in ("identity", "add", "rms_norm"):
+            found += operation.outputs
+    return found
 
 
 Places = Callable[[Mesh, tuple[str, ...]], tuple[Placements, ...]]
@@ -126,18 +159,15 @@ def _stream_policy(
 ) -> Policy:
     """One answer for the whole residual stream."""
     allowed = {
-        value: places(mesh, program.values[value].digits[0])
-        for operation in program.operations
-        if operation.kind in _RESIDUAL_STREAM
-        for value in operation.outputs
+        value: places(mesh, program.values[value].digits[0]) for value in _residual_stream(program)
     }
-    tags = frozenset({"all_to_all"}) if name is not PolicyName.NAIVE else frozenset[str]()
+    tags = _NAIVE_WAYS if name is PolicyName.NAIVE else _WAYS
     return Policy(name, MappingProxyType(allowed), reductions, tags)
 
 
 def _whole(mesh: Mesh, tokens: tuple[str, ...]) -> tuple[Placements, ...]:
     """Each replica's rows on all of its ranks."""
-    return (_rows_over(mesh, set(mesh.groups["ATTN_DP"]) & set(tokens)),)
+    return (_rows_over(mesh, set(mesh.groups[ATTN_DP]) & set(tokens)),)
 
 
 def _cut(mesh: Mesh, tokens: tuple[str, ...]) -> tuple[Placements, ...]:
@@ -159,11 +189,11 @@ def _tokenspeed(mesh: Mesh, program: Program) -> Policy:
     What follows attention goes by the MLP to come, what follows an MLP by that one; before the
     first MLP the rows are whole.
     """
-    size = mesh.size(mesh.groups["ATTN_TP"])
-    blocks = _blocks(mesh.axes, program)
+    size = mesh.size(mesh.groups[ATTN_TP])
+    blocks, stream = _blocks(mesh.axes, program), frozenset(_residual_stream(program))
     allowed: dict[str, tuple[Placements, ...]] = {}
     for position, operation in enumerate(program.operations):
-        if operation.kind not in _RESIDUAL_STREAM:
+        if not stream.intersection(operation.outputs):
             continue
         before = [b for b in blocks if b.position < position]
         coming = [b for b in blocks if b.position > position and not b.attention]
@@ -175,6 +205,4 @@ def _tokenspeed(mesh: Mesh, program: Program) -> Policy:
             tokens = program.values[value].digits[0]
             allowed[value] = _whole(mesh, tokens) if equal else _cut(mesh, tokens)
     fused = frozenset({_FUSED_REDUCTION, _FUSED_FIRST_REDUCTION})
-    return Policy(
-        PolicyName.TOKENSPEED, MappingProxyType(allowed), fused, frozenset({"all_to_all"})
-    )
+    return Policy(PolicyName.TOKENSPEED, MappingProxyType(allowed), fused, _WAYS)
