@@ -1,8 +1,7 @@
 // Python binding of the scheduler. Errors of the core, which are texts, become exceptions here.
-#include "arrays.h"
+#include "views.h"
 
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -16,12 +15,6 @@ namespace {
 void require(const std::string& problem) {
     if (!problem.empty()) throw nb::value_error(problem.c_str());
 }
-
-// A view of one group that keeps its plan alive.
-struct GroupView {
-    std::shared_ptr<const Plan> plan;
-    const GroupPlan* group;
-};
 
 void bind_values(nb::module_& m) {
     nb::class_<Handle>(m, "Handle")
@@ -77,60 +70,63 @@ void bind_config(nb::module_& m) {
             "watermark"_a = 0.01, "ageing"_a = 64, "prefix_hash_bits"_a = 32);
 }
 
-void bind_plan(nb::module_& m) {
+void bind_group(nb::module_& m) {
     nb::class_<GroupView> group(m, "GroupPlan");
-    const auto group_array = [&group](const char* name, auto member, std::size_t columns) {
-        group.def_prop_ro(name, [member, columns](nb::handle_t<GroupView> h) {
-            return rows_view(h, nb::cast<const GroupView&>(h).group->*member, columns);
+    const auto array = [&group](const char* name, Array GroupPlan::* member,
+                                Window GroupWindows::* window, std::size_t columns) {
+        group.def_prop_ro(name, [=](const GroupView& view) {
+            const GroupPlan& plan = view.windows->plan->groups[view.index];
+            return (view.windows->groups[view.index].*window).view(plan.*member, columns);
         });
     };
-    group.def_prop_ro("slot_mapping", [](nb::handle_t<GroupView> h) {
-        return vector_view(h, nb::cast<const GroupView&>(h).group->slot_mapping);
-    });
-    group.def_prop_ro("zero_pages", [](nb::handle_t<GroupView> h) {
-        return vector_view(h, nb::cast<const GroupView&>(h).group->zero_pages);
-    });
-    group_array("table_deltas", &GroupPlan::table_deltas, 3);
-    group_array("copies", &GroupPlan::copies, 2);
-    group_array("stores", &GroupPlan::stores, 3);
-    group_array("loads", &GroupPlan::loads, 3);
-
-    nb::class_<Plan> plan(m, "Plan");
-    plan.def_ro("step", &Plan::step)
-        .def_prop_ro("empty", &Plan::empty)
-        .def_prop_ro("reason", [](const Plan& p) { return to_string(p.reason); })
-        .def_prop_ro("num_sequences", [](const Plan& p) { return p.slots.size(); })
-        .def_prop_ro("num_tokens", &Plan::num_tokens)
-        .def_ro("num_decodes", &Plan::num_decodes)
-        .def_ro("admitted", &Plan::admitted)
-        .def_ro("retracted", &Plan::retracted)
-        .def_prop_ro("groups", [](std::shared_ptr<const Plan> p) {
-            std::vector<GroupView> views;
-            for (const GroupPlan& group : p->groups)
-                views.push_back({p, &group});
-            return views;
-        });
-    const auto array = [&plan](const char* name, std::vector<std::int32_t> Plan::* member) {
-        plan.def_prop_ro(name, [member](nb::handle_t<Plan> h) {
-            return vector_view(h, nb::cast<const Plan&>(h).*member);
-        });
-    };
-    array("slots", &Plan::slots);
-    array("query_starts", &Plan::query_starts);
-    array("seq_lens", &Plan::seq_lens);
-    array("positions", &Plan::positions);
-    array("token_ids", &Plan::token_ids);
-    array("samples", &Plan::samples);
+    array("slot_mapping", &GroupPlan::slot_mapping, &GroupWindows::slot_mapping, 1);
+    array("zero_pages", &GroupPlan::zero_pages, &GroupWindows::zero_pages, 1);
+    array("table_deltas", &GroupPlan::table_deltas, &GroupWindows::table_deltas, 3);
+    array("copies", &GroupPlan::copies, &GroupWindows::copies, 2);
+    array("stores", &GroupPlan::stores, &GroupWindows::stores, 3);
+    array("loads", &GroupPlan::loads, &GroupWindows::loads, 3);
 }
 
-Handle submit(Scheduler& scheduler, const TokenArray& tokens, std::int32_t max_new_tokens,
+nb::tuple groups(const PlanView& view) {
+    nb::list groups;
+    for (std::size_t g = 0; g < view.plan().groups.size(); ++g)
+        groups.append(GroupView{view.windows, g});
+    return nb::tuple(groups);
+}
+
+void bind_plan(nb::module_& m) {
+    nb::class_<PlanView> plan(m, "Plan");
+    plan.def_prop_ro("step", [](const PlanView& p) { return p.plan().step; })
+        .def_prop_ro("empty", [](const PlanView& p) { return p.plan().empty(); })
+        .def_prop_ro("reason", [](const PlanView& p) { return to_string(p.plan().reason); })
+        .def_prop_ro("num_sequences", [](const PlanView& p) { return p.plan().slots.size(); })
+        .def_prop_ro("num_tokens", [](const PlanView& p) { return p.plan().num_tokens(); })
+        .def_prop_ro("num_decodes", [](const PlanView& p) { return p.plan().num_decodes; })
+        .def_prop_ro("admitted", [](const PlanView& p) { return p.plan().admitted; })
+        .def_prop_ro("retracted", [](const PlanView& p) { return p.plan().retracted; })
+        .def_prop_ro("groups", &groups);
+    const auto array = [&plan](const char* name, Array Plan::* member,
+                               Window PlanWindows::* window) {
+        plan.def_prop_ro(name, [=](const PlanView& view) {
+            return ((*view.windows).*window).view(view.plan().*member, 1);
+        });
+    };
+    array("slots", &Plan::slots, &PlanWindows::slots);
+    array("query_starts", &Plan::query_starts, &PlanWindows::query_starts);
+    array("seq_lens", &Plan::seq_lens, &PlanWindows::seq_lens);
+    array("positions", &Plan::positions, &PlanWindows::positions);
+    array("token_ids", &Plan::token_ids, &PlanWindows::token_ids);
+    array("samples", &Plan::samples, &PlanWindows::samples);
+}
+
+Handle submit(PlanningScheduler& scheduler, const TokenArray& tokens, std::int32_t max_new_tokens,
               std::int32_t priority, std::int64_t salt) {
     const Submission submission{as_span(tokens), max_new_tokens, priority, salt};
     require(scheduler.refusal(submission));
     return scheduler.submit(submission);
 }
 
-Handle submit_sequence(Scheduler& scheduler, const std::vector<std::int32_t>& tokens,
+Handle submit_sequence(PlanningScheduler& scheduler, const std::vector<std::int32_t>& tokens,
                        std::int32_t max_new_tokens, std::int32_t priority, std::int64_t salt) {
     const Submission submission{tokens, max_new_tokens, priority, salt};
     require(scheduler.refusal(submission));
@@ -138,7 +134,7 @@ Handle submit_sequence(Scheduler& scheduler, const std::vector<std::int32_t>& to
 }
 
 void bind_scheduler(nb::module_& m) {
-    nb::class_<Scheduler>(m, "Scheduler")
+    nb::class_<PlanningScheduler>(m, "Scheduler")
         .def(nb::init<Config>(), "config"_a)
         .def("submit", &submit, "tokens"_a.noconvert(), "max_new_tokens"_a, nb::kw_only(),
              "priority"_a = 0, "salt"_a = 0)
@@ -146,26 +142,28 @@ void bind_scheduler(nb::module_& m) {
              "priority"_a = 0, "salt"_a = 0)
         .def(
             "fork",
-            [](Scheduler& s, Handle parent, std::int32_t max_new_tokens) {
+            [](PlanningScheduler& s, Handle parent, std::int32_t max_new_tokens) {
                 require(s.fork_refusal(parent, max_new_tokens));
                 return s.fork(parent, max_new_tokens);
             },
             "parent"_a, "max_new_tokens"_a)
-        .def("plan", [](Scheduler& s) { return std::const_pointer_cast<Plan>(s.plan()); })
+        .def("plan", &PlanningScheduler::plan_view)
         .def(
             "commit",
-            [](Scheduler& s, Step step, const TokenArray& slots, const TokenArray& tokens,
+            [](PlanningScheduler& s, Step step, const TokenArray& slots, const TokenArray& tokens,
                const FlagArray& finished) {
                 require(s.commit(step, {as_span(slots), as_span(tokens), as_span(finished)}));
             },
             "step"_a, "slots"_a, "tokens"_a, "finished"_a)
-        .def("abort", &Scheduler::abort, "handle"_a)
+        .def("abort", &PlanningScheduler::abort, "handle"_a)
         .def(
             "transfer_done",
-            [](Scheduler& s, TicketId ticket, bool ok) { require(s.transfer_done(ticket, ok)); },
+            [](PlanningScheduler& s, TicketId ticket, bool ok) {
+                require(s.transfer_done(ticket, ok));
+            },
             "ticket"_a, "ok"_a)
-        .def("stats", &Scheduler::stats)
-        .def("check_invariants", [](Scheduler& s) {
+        .def("stats", &PlanningScheduler::stats)
+        .def("check_invariants", [](PlanningScheduler& s) {
             if (const std::string broken = s.broken_invariant(); !broken.empty())
                 throw std::runtime_error(broken);
         });
@@ -179,6 +177,7 @@ NB_MODULE(_core, m) {
     m.attr("__version__") = TSSCHEDULER_VERSION;
     bind_values(m);
     bind_config(m);
+    bind_group(m);
     bind_plan(m);
     bind_scheduler(m);
 }

@@ -42,7 +42,7 @@ bool Scheduler::fits(const Request& request, const Hit& hit) {
 }
 
 void Scheduler::place(Draft& draft, Request& request, const Hit& hit) {
-    Residence home{.slot = slots_.take()};
+    Residence home(slots_.take());
     cache_.take(home, request, hit);
     if (hit.host > hit.device)
         begin_load(draft, request, std::move(home), hit);
@@ -56,8 +56,7 @@ void Scheduler::begin_load(Draft& draft, Request& request, Residence home, const
     for (std::int32_t g = 0; g < cache_.groups(); ++g)
         for (std::int32_t i = hit.device; i < hit.host; ++i)
             if (const PageId page = ticket.host[g].page(i); page != kNullPage)
-                draft.plan.groups[g].loads.insert(
-                    draft.plan.groups[g].loads.end(),
+                draft.plan.groups[g].loads.append(
                     {id, page, ticket.device[g].page(i - hit.device)});
     const std::int32_t loaded = hit.host * config_.page_size;
     draft.plan.admitted.push_back({request.handle, home.slot.id(), loaded});
@@ -76,10 +75,9 @@ void Scheduler::begin_prefill(Draft& draft, Request& request, Residence home) {
     if (copies) {
         const std::int32_t index = (home.planned - 1) / config_.page_size;
         for (std::int32_t g = 0; g < cache_.groups(); ++g)
-            draft.plan.groups[g].copies.insert(
-                draft.plan.groups[g].copies.end(),
+            draft.plan.groups[g].copies.append(
                 {source->tables[g].page(index), home.tables[g].page(index)});
-        source->touch(draft.step);
+        source->last = draft.step;
     }
     draft.plan.admitted.push_back({request.handle, home.slot.id(), home.planned});
     dispatch(request.state, Admit{std::move(home), request.known(), std::nullopt});

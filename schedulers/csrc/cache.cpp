@@ -16,6 +16,9 @@ std::unique_ptr<Tree> make_tree(const std::vector<std::unique_ptr<Pool>>& pools,
 
 } // namespace
 
+// Positions beyond the present ones for which a new table has room.
+constexpr std::int32_t kRoom = 4096;
+
 Cache::Cache(const Config& config, const Clock& clock) : config_(config), clock_(clock) {
     for (const CacheGroupConfig& group : config.groups) {
         windowed_ = windowed_ || group.window;
@@ -34,7 +37,7 @@ void Cache::pass(Step step) {
 
 std::span<const TokenId> Cache::page_tokens(const Request& request, std::int32_t index) const {
     const auto size = static_cast<std::size_t>(config_.page_size);
-    return std::span(request.tokens).subspan(static_cast<std::size_t>(index) * size, size);
+    return request.tokens.all().subspan(static_cast<std::size_t>(index) * size, size);
 }
 
 Hit Cache::find(const Request& request) const {
@@ -99,7 +102,7 @@ void Cache::append_hit(Table& table, Tree& tree, const std::vector<NodeId>& path
 void Cache::take(Residence& home, const Request& request, const Hit& hit) {
     for (std::int32_t g = 0; g < groups(); ++g) {
         Table& table = home.tables.add(*pools_[g]);
-        table.reserve(config_.pages_for(request.known()));
+        table.reserve(config_.pages_for(request.known() + std::min(request.remaining(), kRoom)));
         if (tree_) append_hit(table, *tree_, hit.device_path, g, hit.device);
     }
     if (tree_) {
@@ -157,8 +160,21 @@ void Cache::settle(Residence& home, const Request& request) {
         }
         home.anchor = Anchor(*tree_, node);
     }
-    for (std::int32_t g = 0; windowed_ && g < groups(); ++g)
-        home.tables[g].slide_to(config_.first_page(g, home.committed));
+    home.settle_at = (home.published + 1) * config_.page_size;
+    for (std::int32_t g = 0; windowed_ && g < groups(); ++g) {
+        home.tables[g].slide_to(config_.first_page(g, home.committed), home.last);
+        home.settle_at = std::min(home.settle_at, config_.next_slide(g, home.committed));
+    }
+}
+
+void Cache::remember_page(Residence& home) const {
+    const std::int32_t index = home.planned / config_.page_size;
+    home.page_end = 0;
+    for (std::int32_t g = 0; g < groups(); ++g) {
+        if (index >= home.tables[g].size()) return;
+        home.bases[g] = home.tables[g].base(index, config_.page_size);
+    }
+    home.page_end = (index + 1) * config_.page_size;
 }
 
 } // namespace tsscheduler

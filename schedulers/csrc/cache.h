@@ -60,8 +60,12 @@ class Cache {
         return true;
     }
 
-    // Publishes what was committed and gives up what left the window.
+    // Publishes what was committed and gives up what left the window. Needed once `committed` has
+    // come to `settle_at`.
     void settle(Residence& home, const Request& request);
+
+    // Where the next decode writes, if its page is there and the device knows it.
+    void remember_page(Residence& home) const;
 
     // host_tier.cpp: a ticket that loads the hit's pages of the host, with all other pages that the
     // request needs.

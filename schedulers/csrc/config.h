@@ -3,6 +3,7 @@
 
 #include "table.h"
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,13 @@ struct Config {
     [[nodiscard]] std::int32_t first_page(std::int32_t group, std::int32_t position) const {
         const auto& window = groups[group].window;
         return window && position + 1 > *window ? (position + 1 - *window) / page_size : 0;
+    }
+
+    // The position after `position` at which first_page() next moves.
+    [[nodiscard]] std::int32_t next_slide(std::int32_t group, std::int32_t position) const {
+        const auto& window = groups[group].window;
+        if (!window) return std::numeric_limits<std::int32_t>::max();
+        return (first_page(group, position) + 1) * page_size + *window - 1;
     }
 
     // Pages of `group` that an admission leaves free while others run.

@@ -3,51 +3,59 @@
 
 #include "fence.h"
 
-#include <array>
+#include <span>
 #include <vector>
 
 namespace tsscheduler {
 
+struct Request;
+
 // One sequence of a planned step.
 struct Entry {
-    Handle handle;
+    Request* request = nullptr; // its place, which may be another one's by now
+    std::uint32_t generation = 0;
     SlotId slot = 0;
     std::int32_t end = 0;  // positions in the cache once the step has run
     std::int32_t most = 0; // tokens that it may yield; 0 if it samples nothing
 };
 
-struct StepRecord {
-    std::vector<Entry> entries;
-    std::vector<std::int32_t> entry_of_slot; // [max_batch], -1 for slots not in the step
+// A slot is in a step once at most.
+class StepRecord {
+  public:
+    explicit StepRecord(std::int32_t slots) : places_(static_cast<std::size_t>(slots)) {}
 
-    void clear() {
-        for (const Entry& entry : entries)
-            entry_of_slot[entry.slot] = -1;
-        entries.clear();
-    }
+    [[nodiscard]] std::span<const Entry> entries() const { return {places_.data(), size_}; }
+
+    void clear() { size_ = 0; }
 
     void add(const Entry& entry) {
-        assert(entry_of_slot[entry.slot] == -1);
-        entry_of_slot[entry.slot] = to_i32(entries.size());
-        entries.push_back(entry);
+        *room() = entry;
+        advance(1);
     }
+
+    // Where the entries behind the present ones go; advance() then counts those written.
+    Entry* room() { return places_.data() + size_; }
+
+    void advance(std::size_t written) {
+        assert(size_ + written <= places_.size());
+        size_ += written;
+    }
+
+  private:
+    std::vector<Entry> places_; // [max_batch]
+    std::size_t size_ = 0;
 };
 
 class Flight {
   public:
-    explicit Flight(std::int32_t slots) {
-        for (StepRecord& record : records_) {
-            record.entry_of_slot.assign(static_cast<std::size_t>(slots), -1);
-            record.entries.reserve(static_cast<std::size_t>(slots));
-        }
-    }
+    explicit Flight(std::int32_t slots) : records_(kMaxInFlight, StepRecord(slots)) {}
 
     StepRecord& operator[](Step step) {
         return records_[static_cast<std::size_t>(step % kMaxInFlight)];
     }
 
   private:
-    std::array<StepRecord, kMaxInFlight> records_;
+    std::vector<StepRecord> records_;
 };
 
 } // namespace tsscheduler

@@ -45,7 +45,7 @@ std::optional<Ticket> Cache::store(const Residence& home, const Request& request
     Ticket ticket{.kind = Ticket::Kind::store, .handle = request.handle};
     for (std::int32_t g = 0; g < groups(); ++g) {
         ticket.host.add(*host_pools_[g]);
-        ticket.device.add(*pools_[g]).touch(home.tables[g].last());
+        ticket.device.add(*pools_[g]).touch(home.last);
     }
     const std::int32_t complete = home.committed / config_.page_size;
     ticket.node = Anchor(*host_tree_, host_tree_->root(request.salt));
@@ -54,7 +54,7 @@ std::optional<Ticket> Cache::store(const Residence& home, const Request& request
     ticket.end = ticket.begin;
     while (ticket.end < complete && add_stored(ticket, home, request))
         ++ticket.end;
-    if (ticket.begin == ticket.end) return std::nullopt;
+    if (!ticket.device.hold_pages()) return std::nullopt; // or nobody would acknowledge it
     return ticket;
 }
 

@@ -1,7 +1,7 @@
 // One step, as arrays in the layout of the executor's input buffers.
 #pragma once
 
-#include "ids.h"
+#include "array.h"
 
 #include <string_view>
 #include <vector>
@@ -9,12 +9,12 @@
 namespace tsscheduler {
 
 struct GroupPlan {
-    std::vector<std::int32_t> slot_mapping; // [tokens]
-    std::vector<std::int32_t> table_deltas; // [n, 3] slot, index, page
-    std::vector<std::int32_t> copies;       // [n, 2] from page, to page
-    std::vector<std::int32_t> zero_pages;   // [n]
-    std::vector<std::int32_t> stores;       // [n, 3] ticket, page, host page
-    std::vector<std::int32_t> loads;        // [n, 3] ticket, host page, page
+    Array slot_mapping; // [tokens]
+    Array table_deltas; // [n, 3] slot, index, page
+    Array copies;       // [n, 2] from page, to page
+    Array zero_pages;   // [n]
+    Array stores;       // [n, 3] ticket, page, host page
+    Array loads;        // [n, 3] ticket, host page, page
 };
 
 struct Admission {
@@ -43,12 +43,12 @@ struct Plan {
     Step step = 0; // 0 for an empty plan, which is not committed
     EmptyReason reason = EmptyReason::none;
     std::int32_t num_decodes = 0;
-    std::vector<std::int32_t> slots;        // [sequences]
-    std::vector<std::int32_t> query_starts; // [sequences + 1]
-    std::vector<std::int32_t> seq_lens;     // [sequences]
-    std::vector<std::int32_t> positions;    // [tokens]
-    std::vector<std::int32_t> token_ids;    // [tokens]
-    std::vector<std::int32_t> samples;      // [sequences]
+    Array slots;        // [sequences]
+    Array query_starts; // [sequences + 1]
+    Array seq_lens;     // [sequences]
+    Array positions;    // [tokens]
+    Array token_ids;    // [tokens]
+    Array samples;      // [sequences]
     std::vector<GroupPlan> groups;
     std::vector<Admission> admitted;
     std::vector<Handle> retracted;

@@ -1,7 +1,13 @@
 // Planning a step: one pass over the running requests in their order, then admissions.
+#include "columns.h"
 #include "draft.h"
 
+#include <numeric>
+
 namespace tsscheduler {
+
+// Requests whose memory is asked for ahead of their turn.
+constexpr std::int32_t kAhead = 6;
 
 std::shared_ptr<const Plan> Scheduler::plan() {
     std::shared_ptr<Plan> plan = blank_plan();
@@ -60,10 +66,42 @@ void Scheduler::reserve_decodes(Draft& draft, std::int32_t from) {
         draft.prefill_budget -= ready_rows(running_[i]);
 }
 
+// Plans decodes from `from` on, up to the first request for which there is more to do than to count
+// on; returns its index. What takes time here is memory: it touches one request once, and no table.
+std::int32_t Scheduler::plan_steady(Draft& draft, std::int32_t from) {
+    if (config_.tokens_per_step > 1) return from;
+    Columns columns(draft.plan, static_cast<std::size_t>(running_.size() - from));
+    Entry* entry = draft.record.room();
+    std::int32_t i = from;
+    for (; i < running_.size(); ++i) {
+        running_.prefetch(i + kAhead);
+        Request& request = running_[i];
+        auto* decoding = std::get_if<Decoding>(&request.state);
+        if (decoding == nullptr || request.remaining() == 0) break;
+        Residence& home = decoding->home;
+        const std::int32_t position = home.planned;
+        if (position >= home.page_end) break;
+        const bool sampled = request.pending == 0; // else by a step in flight
+        columns.write(home.slot.id(), position, sampled ? request.tokens[position] : kUnknownToken,
+                      home.bases);
+        *entry++ = {&request, request.handle.generation, home.slot.id(), position + 1, 1};
+        home.planned = position + 1;
+        home.last = draft.step;
+        ++request.pending;
+        ++request.steps_in_flight;
+    }
+    const std::int32_t rows = i - from;
+    columns.finish(draft.plan);
+    draft.record.advance(static_cast<std::size_t>(rows));
+    draft.plan.num_decodes += rows;
+    if (!draft.reserved) draft.prefill_budget -= rows;
+    clock_.work += 2 * rows;
+    return i;
+}
+
 void Scheduler::plan_running(Draft& draft) {
-    for (std::int32_t i = 0; i < running_.size(); ++i) {
+    for (std::int32_t i = 0; (i = plan_steady(draft, i)) < running_.size(); ++i) {
         ++clock_.work;
-        running_.prefetch(i + 4);
         Request& request = running_[i];
         const std::int32_t prefill = request.unplanned_prefill();
         if (prefill > 0) reserve_decodes(draft, i);
@@ -144,14 +182,14 @@ void Scheduler::retract(Draft& draft, Request& request) {
         for (std::int32_t g = 0; g < cache_.groups(); ++g)
             for (std::int32_t i = begin; i < end; ++i)
                 if (const PageId page = kept.device[g].page(i - begin); page != kNullPage)
-                    draft.plan.groups[g].stores.insert(draft.plan.groups[g].stores.end(),
-                                                       {id, page, kept.host[g].page(i)});
+                    draft.plan.groups[g].stores.append({id, page, kept.host[g].page(i)});
         event.store = id;
     }
     running_.erase(request);
     [[maybe_unused]] const Outcome outcome = dispatch(request.state, event);
     assert(outcome == Outcome::applied);
     request.retracted = true;
+    request.forked = false; // its tokens are no longer the parent's
     waiting_.insert(&request);
     draft.plan.retracted.push_back(request.handle);
     ++retractions_;
@@ -167,20 +205,32 @@ void Scheduler::emit(Draft& draft, Request& request, std::int32_t rows, bool sam
     plan.slots.push_back(home.slot.id());
     plan.seq_lens.push_back(end);
     plan.samples.push_back(sample ? 1 : 0);
-    for (std::int32_t position = begin; position < end; ++position) {
-        plan.positions.push_back(position);
-        plan.token_ids.push_back(position < request.known() ? request.tokens[position]
-                                                            : kUnknownToken);
-    }
+    emit_tokens(plan, request, begin, end);
     plan.query_starts.push_back(plan.num_tokens());
     for (std::int32_t g = 0; g < cache_.groups(); ++g)
         emit_group(plan.groups[g], g, home, end);
     const std::int32_t most = !sample ? 0 : decode ? rows : 1;
-    draft.record.add({request.handle, home.slot.id(), end, most});
+    draft.record.add({&request, request.handle.generation, home.slot.id(), end, most});
     home.planned = end;
-    home.touch(draft.step);
+    home.last = draft.step;
+    if (sample) cache_.remember_page(home);
     request.pending += most;
     ++request.steps_in_flight;
+}
+
+void Scheduler::emit_tokens(Plan& plan, const Request& request, std::int32_t begin,
+                            std::int32_t end) {
+    const auto rows = static_cast<std::size_t>(end - begin);
+    std::iota(plan.positions.room(rows), plan.positions.room(rows) + rows, begin);
+    plan.positions.advance(rows);
+    std::int32_t* tokens = plan.token_ids.room(rows);
+    plan.token_ids.advance(rows);
+    const std::int32_t known = std::clamp(request.known(), begin, end);
+    if (known > begin) {
+        const TokenId* all = request.tokens.all().data();
+        tokens = std::copy(all + begin, all + known, tokens);
+    }
+    std::fill_n(tokens, end - known, kUnknownToken);
 }
 
 void Scheduler::emit_group(GroupPlan& plan, std::int32_t group, Residence& home,
@@ -189,11 +239,18 @@ void Scheduler::emit_group(GroupPlan& plan, std::int32_t group, Residence& home,
     const bool zero = config_.groups[group].zero_pages;
     table.announce([&](std::int32_t index, PageId page) {
         ++clock_.work;
-        plan.table_deltas.insert(plan.table_deltas.end(), {home.slot.id(), index, page});
+        plan.table_deltas.append({home.slot.id(), index, page});
         if (zero && index >= table.sealed()) plan.zero_pages.push_back(page);
     });
-    for (std::int32_t position = home.planned; position < end; ++position)
-        plan.slot_mapping.push_back(table.write_slot(position, config_.page_size));
+    std::int32_t* slots = plan.slot_mapping.room(static_cast<std::size_t>(end - home.planned));
+    plan.slot_mapping.advance(static_cast<std::size_t>(end - home.planned));
+    for (std::int32_t position = home.planned; position < end;) {
+        const std::int32_t index = position / config_.page_size;
+        const std::int32_t base = table.base(index, config_.page_size);
+        const std::int32_t stop = std::min(end, (index + 1) * config_.page_size);
+        for (; position < stop; ++position)
+            *slots++ = base + position;
+    }
 }
 
 } // namespace tsscheduler

@@ -2,37 +2,39 @@
 #pragma once
 
 #include "dispatch.h"
+#include "tokens.h"
 
 #include <memory>
-#include <span>
 #include <vector>
 
 namespace tsscheduler {
 
-struct Request {
+inline constexpr std::size_t kCacheLine = 64;
+
+// What each step needs comes first, side by side.
+struct alignas(kCacheLine) Request {
+    State state;
     Handle handle;
+    std::int32_t limit = 0;           // tokens of the prompt, and those to generate at most
+    std::int32_t pending = 0;         // tokens being sampled by steps in flight
+    std::int32_t steps_in_flight = 0; // uncommitted steps that name it
+    Tokens tokens;                    // prompt and committed output
     Order order;
     std::int64_t salt = 0;
     std::int32_t priority = 0;
-    std::int32_t prompt = 0;          // tokens of the prompt
-    std::int32_t max_new = 0;         // tokens to generate at most
-    std::int32_t pending = 0;         // tokens being sampled by steps in flight
-    std::int32_t steps_in_flight = 0; // uncommitted steps that name it
     bool live = false;
     bool retracted = false;   // has lost its place before
     bool load_failed = false; // computes its prefix at the next admission
     bool forked = false;
-    Handle parent;               // of a fork: whose tokens it began with
-    std::vector<TokenId> tokens; // prompt and committed output
-    State state;
+    Handle parent; // of a fork: whose tokens it began with
 
-    [[nodiscard]] std::int32_t known() const { return to_i32(tokens.size()); }
+    [[nodiscard]] std::int32_t known() const { return tokens.size(); }
 
     // Tokens still to be asked for, beyond those in flight.
-    [[nodiscard]] std::int32_t remaining() const { return prompt + max_new - known() - pending; }
+    [[nodiscard]] std::int32_t remaining() const { return limit - known() - pending; }
 
     // Tokens that it may still get.
-    [[nodiscard]] std::int32_t remaining_to_commit() const { return prompt + max_new - known(); }
+    [[nodiscard]] std::int32_t remaining_to_commit() const { return limit - known(); }
 
     [[nodiscard]] Residence* home() {
         if (auto* decoding = std::get_if<Decoding>(&state)) return &decoding->home;
@@ -49,15 +51,8 @@ struct Request {
     // Requests lie scattered: asking for one ahead of its turn hides the wait.
     void prefetch() const {
         const char* bytes = reinterpret_cast<const char*>(this);
-        for (std::size_t at = 0; at < sizeof(Request); at += 64)
-            __builtin_prefetch(bytes + at);
-    }
-
-    // Grows by an eighth, since most requests end long before doubling.
-    void append(TokenId token) {
-        if (tokens.size() == tokens.capacity())
-            tokens.reserve(tokens.size() + tokens.size() / 8 + 16);
-        tokens.push_back(token);
+        for (; bytes < reinterpret_cast<const char*>(&order); bytes += kCacheLine)
+            __builtin_prefetch(bytes);
     }
 };
 
@@ -67,13 +62,13 @@ class Requests {
     Request& add() {
         std::uint32_t index = 0;
         if (free_.empty()) {
-            index = static_cast<std::uint32_t>(places_.size());
-            places_.push_back(std::make_unique<Request>());
+            index = size_++;
+            if (index % kChunk == 0) chunks_.push_back(std::make_unique<Request[]>(kChunk));
         } else {
             index = free_.back();
             free_.pop_back();
         }
-        Request& request = *places_[index];
+        Request& request = at(index);
         request.handle = {index, request.handle.generation + 1};
         request.live = true;
         ++live_;
@@ -82,13 +77,13 @@ class Requests {
 
     // Null if the handle is stale.
     [[nodiscard]] Request* find(Handle handle) {
-        if (handle.index >= places_.size()) return nullptr;
-        Request& request = *places_[handle.index];
-        return request.live && request.handle == handle ? &request : nullptr;
+        return handle.index < size_ ? current(at(handle.index), handle.generation) : nullptr;
     }
 
-    // Requires that there was such a place.
-    void prefetch(Handle handle) const { places_[handle.index]->prefetch(); }
+    // Null if the place has had another request since.
+    [[nodiscard]] static Request* current(Request& place, std::uint32_t generation) {
+        return place.live && place.handle.generation == generation ? &place : nullptr;
+    }
 
     void remove(Request& request) {
         const Handle handle = request.handle;
@@ -101,13 +96,20 @@ class Requests {
     [[nodiscard]] std::int32_t live() const { return live_; }
 
     template <class Visit> void for_each(Visit&& visit) {
-        for (const auto& request : places_)
-            if (request->live) visit(*request);
+        for (std::uint32_t index = 0; index < size_; ++index)
+            if (at(index).live) visit(at(index));
     }
 
   private:
-    std::vector<std::unique_ptr<Request>> places_;
+    static constexpr std::uint32_t kChunk = 64;
+
+    [[nodiscard]] Request& at(std::uint32_t index) {
+        return chunks_[index / kChunk][index % kChunk];
+    }
+
+    std::vector<std::unique_ptr<Request[]>> chunks_;
     std::vector<std::uint32_t> free_;
+    std::uint32_t size_ = 0; // places there are
     std::int32_t live_ = 0;
 };
 

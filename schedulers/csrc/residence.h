@@ -10,18 +10,52 @@
 namespace tsscheduler {
 
 // Planning follows `planned`, publishing `committed`; both count positions whose keys and values
-// are in the cache once the step has run.
-struct Residence {
-    Slot slot;
+// are in the cache once the step has run. The rest spares a step from looking into the tables.
+struct Cursor {
     std::int32_t planned = 0;
     std::int32_t committed = 0;
+    // From `planned` up to here, the slot of a position is its group's base + the position, and the
+    // device knows the page.
+    std::int32_t page_end = 0;
+    // Below this, committing completes no page and moves no window.
+    std::int32_t settle_at = 0;
+    std::array<std::int32_t, kMaxGroups> bases{};
+    Step last = 0; // the last step that names it
+};
+
+// Its place is given up for good only when the last step that names it has committed.
+struct Residence : Cursor {
+    explicit Residence(Slot&& place) : slot(std::move(place)) {}
+
+    Residence(Residence&&) noexcept = default;
+
+    Residence& operator=(Residence&& other) noexcept {
+        if (this != &other) {
+            tell_last();
+            Cursor::operator=(other);
+            slot = std::move(other.slot);
+            published = other.published;
+            anchor = std::move(other.anchor);
+            tables = std::move(other.tables);
+        }
+        return *this;
+    }
+
+    Residence(const Residence&) = delete;
+    Residence& operator=(const Residence&) = delete;
+
+    ~Residence() { tell_last(); }
+
+    Slot slot;
     std::int32_t published = 0; // pages that the tree has been shown
     Anchor anchor{};            // the tree's node of the last published page
     Tables tables{};
 
-    void touch(Step step) {
-        slot.touch(step);
-        tables.touch(step);
+  private:
+    // Told at the end, since each step would else touch all of them.
+    void tell_last() noexcept {
+        slot.touch(last);
+        tables.touch(last);
     }
 };
 

@@ -4,7 +4,8 @@ namespace tsscheduler {
 
 Scheduler::Scheduler(Config config)
     : config_(std::move(config)), cache_(config_, clock_), slots_(config_.max_batch, clock_),
-      flight_(config_.max_batch) {
+      flight_(config_.max_batch), shares_(static_cast<std::size_t>(config_.max_batch)),
+      rows_(static_cast<std::size_t>(config_.max_batch)) {
     assert(config_.problem().empty());
 }
 
@@ -40,9 +41,8 @@ Handle Scheduler::submit(const Submission& submission) {
                      arrivals_++};
     request.priority = submission.priority;
     request.salt = submission.salt;
-    request.prompt = to_i32(submission.tokens.size());
-    request.max_new = submission.max_new_tokens;
-    request.tokens.assign(submission.tokens.begin(), submission.tokens.end());
+    request.limit = to_i32(submission.tokens.size()) + submission.max_new_tokens;
+    request.tokens.assign(submission.tokens, submission.max_new_tokens);
     waiting_.insert(&request);
     return request.handle;
 }
@@ -57,12 +57,12 @@ bool Scheduler::abort(Handle handle) {
 std::string Scheduler::fork_refusal(Handle parent, std::int32_t max_new_tokens) {
     const Request* request = requests_.find(parent);
     if (request == nullptr) return "the parent of the fork is not live";
-    return refusal({request->tokens, max_new_tokens});
+    return refusal({request->tokens.all(), max_new_tokens});
 }
 
 Handle Scheduler::fork(Handle parent, std::int32_t max_new_tokens) {
     const Request& from = *requests_.find(parent);
-    const Handle handle = submit({from.tokens, max_new_tokens, from.priority, from.salt});
+    const Handle handle = submit({from.tokens.all(), max_new_tokens, from.priority, from.salt});
     Request& request = *requests_.find(handle);
     request.forked = true;
     request.parent = parent;

@@ -76,6 +76,12 @@ class Scheduler {
     enum class Room { taken, later, lost };
     enum class Fault { none, unknown, samples_nothing, negative, apart, too_many, after_the_last };
 
+    // A sequence's part of the results.
+    struct Share {
+        std::uint32_t first;
+        std::int32_t count;
+    };
+
     // The admission that failed last. It cannot succeed before there is more room than this, less
     // what was published since.
     struct Blocked {
@@ -89,11 +95,14 @@ class Scheduler {
     std::shared_ptr<Plan> blank_plan();
     [[nodiscard]] std::int32_t ready_rows(Request& request) const;
     void reserve_decodes(Draft& draft, std::int32_t from);
+    std::int32_t plan_steady(Draft& draft, std::int32_t from);
     void plan_running(Draft& draft);
     void plan_chunks(Draft& draft);
     Room make_room(Draft& draft, Request& request, std::int32_t end);
     void retract(Draft& draft, Request& request);
     void emit(Draft& draft, Request& request, std::int32_t rows, bool sample);
+    static void emit_tokens(Plan& plan, const Request& request, std::int32_t begin,
+                            std::int32_t end);
     void emit_group(GroupPlan& plan, std::int32_t group, Residence& home, std::int32_t end) const;
     [[nodiscard]] EmptyReason why_empty() const;
 
@@ -108,11 +117,13 @@ class Scheduler {
 
     // commit.cpp
     [[nodiscard]] std::string check_results(Step step, const Results& results);
-    [[nodiscard]] Fault check_entry(const StepRecord& record, std::size_t index,
+    [[nodiscard]] bool in_order(std::span<const Entry> entries, const Results& results);
+    [[nodiscard]] std::string check_each(Step step, const Results& results);
+    [[nodiscard]] Fault check_entry(std::span<const Entry> entries, std::size_t index,
                                     const Results& results);
     [[nodiscard]] static std::string describe(Fault fault, std::size_t index,
                                               const Results& results);
-    void apply(const Entry& entry, std::size_t first, std::int32_t count, const Results& results);
+    void apply(const Entry& entry, Share share, const Results& results);
     template <class Event> void end(Request& request, Event event);
 
     Config config_;
@@ -127,8 +138,8 @@ class Scheduler {
     Flight flight_;
     std::optional<Blocked> blocked_;
     std::vector<std::shared_ptr<Plan>> plans_;
-    std::vector<std::size_t> first_;   // [sequences of the step] index of its first result
-    std::vector<std::int32_t> counts_; // [sequences of the step] results seen
+    std::vector<Share> shares_;      // [max_batch] of the step's sequences, in their order
+    std::vector<std::int32_t> rows_; // [max_batch] the sequence of a slot, -1 if there is none
     std::uint64_t arrivals_ = 0;
     std::int64_t retractions_ = 0;
 };

@@ -80,18 +80,13 @@ class Table {
         return SealedPage(*pool_, pages_[index]);
     }
 
-    // The step names this table: its pages outlive it.
+    // The last step that names this table: its pages outlive it.
     void touch(Step step) { last_ = step; }
 
-    [[nodiscard]] Step last() const { return last_; }
-
-    // Where the token at `position` is written; its page must be open.
-    [[nodiscard]] std::int32_t write_slot(std::int32_t position, std::int32_t page_size) const {
-        // Mostly it is the last page, and a product is cheaper than a quotient.
-        const std::int32_t tail = size() - 1;
-        const std::int32_t index = position >= tail * page_size ? tail : position / page_size;
+    // The slot of a position within the page is this + the position; the page must be open.
+    [[nodiscard]] std::int32_t base(std::int32_t index, std::int32_t page_size) const {
         assert(index >= sealed_ && pages_[index] != kNullPage);
-        return pages_[index] * page_size + (position - index * page_size);
+        return (pages_[index] - index) * page_size;
     }
 
     // Publishes the first open page: its owner becomes one of several readers.
@@ -104,11 +99,11 @@ class Table {
         ++sealed_;
     }
 
-    // Gives up the pages below `index`: the window has passed them.
-    void slide_to(std::int32_t index) {
+    // Gives up the pages below `index`, which the window has passed and step `last` may still read.
+    void slide_to(std::int32_t index, Step last) {
         for (; gone_ < index && gone_ < size(); ++gone_)
             if (pages_[gone_] != kNullPage)
-                pool_->drop(std::exchange(pages_[gone_], kNullPage), last_);
+                pool_->drop(std::exchange(pages_[gone_], kNullPage), last);
     }
 
     // Calls visit(index, page) for entries that the device has not been told of yet.
@@ -149,25 +144,32 @@ class Tables {
   public:
     Tables() = default;
 
-    [[nodiscard]] std::int32_t count() const { return count_; }
+    [[nodiscard]] std::int32_t count() const { return to_i32(tables_.size()); }
 
     Table& add(Pool& pool) {
-        assert(count_ < kMaxGroups);
-        return tables_[count_++] = Table(pool);
+        assert(count() < kMaxGroups);
+        return tables_.emplace_back(pool);
     }
 
     Table& operator[](std::int32_t group) { return tables_[group]; }
 
     const Table& operator[](std::int32_t group) const { return tables_[group]; }
 
+    // Whether there is any page that no window has passed.
+    [[nodiscard]] bool hold_pages() const {
+        bool any = false;
+        for (const Table& table : tables_)
+            table.for_each_page([&any](PageId) { any = true; });
+        return any;
+    }
+
     void touch(Step step) {
-        for (std::int32_t g = 0; g < count_; ++g)
-            tables_[g].touch(step);
+        for (Table& table : tables_)
+            table.touch(step);
     }
 
   private:
-    std::int32_t count_ = 0;
-    std::array<Table, kMaxGroups> tables_;
+    std::vector<Table> tables_;
 };
 
 } // namespace tsscheduler

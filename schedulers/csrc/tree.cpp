@@ -45,7 +45,7 @@ bool Tree::says(NodeId node, std::span<const TokenId> tokens) const {
 // Tokens are compared: equal hashes prove nothing.
 NodeId Tree::find(std::uint32_t hash, NodeId parent, std::span<const TokenId> tokens) const {
     ++clock_.work;
-    return children_.find(hash, [&](NodeId node) {
+    return others_.find(hash, [&](NodeId node) {
         ++clock_.work;
         return nodes_[node].parent == parent && says(node, tokens);
     });
@@ -66,19 +66,23 @@ NodeId Tree::root(std::int64_t salt) {
 
 NodeId Tree::child(NodeId parent, std::span<const TokenId> tokens) const {
     ++clock_.work;
-    const NodeId likely = nodes_[parent].child;
-    if (likely != kNoNode && says(likely, tokens)) return likely;
-    return find(hash(parent, tokens), parent, tokens);
+    const Node& from = nodes_[parent];
+    if (from.child != kNoNode && says(from.child, tokens)) return from.child;
+    return from.others > 0 ? find(hash(parent, tokens), parent, tokens) : kNoNode;
 }
 
 NodeId Tree::extend(NodeId parent, std::span<const TokenId> tokens) {
     if (const NodeId found = child(parent, tokens); found != kNoNode) return found;
     const NodeId node = add(parent);
-    nodes_[node].hash = hash(parent, tokens);
     std::ranges::copy(tokens, tokens_.begin() + std::ptrdiff_t{node} * page_size_);
-    ++nodes_[parent].children;
-    nodes_[parent].child = node;
-    children_.insert(nodes_[node].hash, node);
+    Node& from = nodes_[parent];
+    if (from.child == kNoNode) {
+        from.child = node;
+    } else {
+        ++from.others;
+        nodes_[node].hash = hash(parent, tokens);
+        others_.insert(nodes_[node].hash, node);
+    }
     return node;
 }
 
@@ -102,7 +106,7 @@ NodeId Tree::add(NodeId parent) {
 
 // Removes the node, and then its parents, while nothing needs them.
 void Tree::remove_unused(NodeId node) {
-    while (node != kNoNode && nodes_[node].children == 0 && nodes_[node].anchors == 0) {
+    while (node != kNoNode && nodes_[node].unused()) {
         for (std::int32_t g = 0; g < count(); ++g)
             if (holds(node, g)) return;
         const NodeId parent = nodes_[node].parent;
@@ -110,12 +114,20 @@ void Tree::remove_unused(NodeId node) {
             roots_.erase(salt->second);
             salts_.erase(salt);
         } else {
-            children_.erase(nodes_[node].hash, node);
-            --nodes_[parent].children;
-            if (nodes_[parent].child == node) nodes_[parent].child = kNoNode;
+            drop_child(parent, node);
         }
         free_.push_back(node);
         node = parent;
+    }
+}
+
+void Tree::drop_child(NodeId parent, NodeId node) {
+    Node& from = nodes_[parent];
+    if (from.child == node) {
+        from.child = kNoNode;
+    } else {
+        --from.others;
+        others_.erase(nodes_[node].hash, node);
     }
 }
 

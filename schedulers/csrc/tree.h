@@ -110,10 +110,14 @@ class Tree final : public PageListener {
 
     struct Node {
         NodeId parent = kNoNode;
-        NodeId child = kNoNode; // one of the children: mostly there is no other
-        std::int32_t children = 0;
+        NodeId child = kNoNode;  // mostly the only one
+        std::int32_t others = 0; // children that the index names
         std::int32_t anchors = 0;
-        std::uint32_t hash = 0;
+        std::uint32_t hash = 0; // if the index names it
+
+        [[nodiscard]] bool unused() const {
+            return child == kNoNode && others == 0 && anchors == 0;
+        }
     };
 
     struct Place {
@@ -151,6 +155,7 @@ class Tree final : public PageListener {
                               std::span<const TokenId> tokens) const;
     NodeId add(NodeId parent);
     void remove_unused(NodeId node);
+    void drop_child(NodeId parent, NodeId node);
     void link(std::int32_t group, NodeId node);
     void unlink(std::int32_t group, NodeId node);
 
@@ -163,7 +168,7 @@ class Tree final : public PageListener {
     std::vector<Place> places_;   // [nodes, groups]
     std::vector<TokenId> tokens_; // [nodes, page_size]
     std::vector<NodeId> free_;
-    ChildIndex children_;
+    ChildIndex others_; // children beyond their parent's `child`
     std::unordered_map<std::int64_t, NodeId> roots_;
     std::unordered_map<NodeId, std::int64_t> salts_;
 };

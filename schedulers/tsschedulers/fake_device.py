@@ -135,11 +135,22 @@ class FakeDevice:
             for i in range(plan.num_sequences)
         ]
         for group, part in enumerate(plan.groups):
-            for slot, page in ((s, int(p)) for p in part.copies.ravel() for s in self.slots):
-                if page in self.tables[group][slot]:
-                    names.add(group, page, self.slots[slot])
+            for source, target in part.copies.tolist():
+                (child,) = {slot for slot, _, page in part.table_deltas.tolist() if page == target}
+                names.add(group, target, self.slots[child])
+                for slot in self._holders(group, source) or [child]:
+                    names.add(group, source, self.slots[slot])
         self.in_flight[plan.step] = names
         return [item for item in sampled if item is not None]
+
+    def _holders(self, group: int, page: int) -> list[int]:
+        """Slots that have the page where the window has not passed it."""
+        holders: list[int] = []
+        for slot, handle in self.slots.items():
+            first = self.sizes.first(group, len(self.truth[handle].tokens) - 1)
+            if page in self.tables[group][slot, first:]:
+                holders.append(slot)
+        return holders
 
     def commit(self, step: int) -> None:
         """The host has been told the results of this step."""

@@ -209,6 +209,7 @@ class Reference:
         request.state = "waiting" if ticket is None else "storing"
         self._leave(request)
         request.retracted = True
+        request.parent = None  # its tokens are no longer the parent's
         insort(self.waiting, request)
         step.retracted.append(request.id)
         self.retractions += 1

@@ -177,7 +177,7 @@ class Cache:
                 break
             nodes.append(child)
         end = len(nodes) - 1
-        if begin == end:
+        if not any(page for table in device for page in table):
             self.drop(self.host, host, 0)
             return None
         return Ticket(False, request, begin, end, device, host, nodes[1:], home.last)

@@ -28,7 +28,7 @@ struct Given {
     Pool pool{8, clock};
     SlotPool slots{4, clock};
 };
-Residence place(Given& given) { return {.slot = given.slots.take()}; }
+Residence place(Given& given) { return Residence(given.slots.take()); }
 """
 
 

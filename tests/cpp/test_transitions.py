@@ -114,7 +114,11 @@ Tables tables() {
     table.seal_next();
     return made;
 }
-Residence place() { return {.slot = slots.take(), .tables = tables()}; }
+Residence place() {
+    Residence made(slots.take());
+    made.tables = tables();
+    return made;
+}
 template <class Event>
 void pair(const char* from, const char* name, State state, Event event) {
     const Outcome outcome = dispatch(state, std::move(event));

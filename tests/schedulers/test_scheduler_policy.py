@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypedDict, Unpack
 
 import numpy as np
 import pytest
 
-from tsschedulers import CacheGroupConfig, Config, Plan, Scheduler
+from tsschedulers import CacheGroupConfig, Config, GroupPlan, Plan, Scheduler
 from tsschedulers.reference_books import Sizes
 from tsschedulers.side_by_side import SideBySide
 
@@ -187,6 +188,45 @@ def test_arrays_that_are_held_stay_as_they_were() -> None:
     assert held.tolist() == copy
     with pytest.raises(ValueError, match="read-only"):
         held[0] = 1
+
+
+def _views(plan: Plan) -> dict[str, object]:
+    return {
+        "slice": plan.token_ids[1:],
+        "slice of a slice": plan.positions[1:][::2],
+        "memoryview": memoryview(plan.seq_lens),
+        "column of a group": plan.groups[0].table_deltas[:, 2],
+        "group": plan.groups[0],
+    }
+
+
+@pytest.mark.parametrize("kind", ["slice", "slice of a slice", "memoryview", "column of a group",
+                                  "group"])  # fmt: skip
+def test_views_of_arrays_keep_them_too(kind: str) -> None:
+    scheduler = _scheduler()
+    scheduler.submit([1, 2, 3], 20)
+    plan = scheduler.plan()
+    held = _views(plan)[kind]
+    _commit(scheduler, plan)
+    del plan
+    before = _bytes(held)
+    _run(scheduler)
+    assert _bytes(held) == before
+
+
+def _bytes(held: object) -> bytes:
+    return np.asarray(held.slot_mapping if isinstance(held, GroupPlan) else held).tobytes()
+
+
+def test_what_nobody_holds_is_used_again() -> None:
+    scheduler = _scheduler()
+    scheduler.submit([1, 2, 3], 100)
+    addresses: set[int] = set()
+    for _ in range(60):
+        plan = scheduler.plan()
+        addresses.add(plan.slots.ctypes.data)
+        _commit(scheduler, plan)
+    assert len(addresses) <= 3
 
 
 def test_new_pages_are_zeroed_where_the_group_says_so() -> None:

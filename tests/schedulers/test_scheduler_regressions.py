@@ -189,6 +189,27 @@ def test_a_transfer_that_is_acknowledged_twice() -> None:
     world.drain(world.bound())
 
 
+def test_a_store_of_pages_that_the_window_has_passed_is_none() -> None:
+    """A ticket that moves no page would never be acknowledged."""
+    sizes = Sizes(
+        page_size=2,
+        max_batch=6,
+        max_model_len=24,
+        token_budget=8,
+        groups=((8, 2),),
+        host_pages=4,
+        watermark=0.0,
+    )
+    world = SideBySide(sizes)
+    numbers = [world.submit([100 * i + 1, 0, 1], 16) for i in range(6)]
+    plan = _until_retracted(world)
+    assert list(plan.retracted) == [world.handles[numbers[5]]]
+    assert len(world.outputs[numbers[5]]) == 1, "3 positions were computed, one page is complete"
+    assert plan.groups[0].stores.size == 0
+    assert not world.tickets
+    world.drain(world.bound())
+
+
 # Results
 
 
