@@ -35,19 +35,19 @@ Fitting = Callable[[Node, int], Iterable[Strategy]]
 """The strategies of a node along an axis that its bound operands and annotations allow."""
 
 
+Cut = tuple[str, int]
+"""A dim of a value."""
+
+
 class Digits:
     """The axes that may cut each inner dim: those that cut a bound operand that it stems from."""
 
     def __init__(self, mesh: Mesh, draft: DraftProgram, fitting: Fitting) -> None:
         self._mesh, self._draft, self._fitting = mesh, draft, fitting
-        self._found: dict[tuple[str, int], set[str]] = {}
-        grown = True
-        while grown:
-            before = self._count()
-            for node in draft.nodes:
-                for axis in range(len(mesh.axes)):
-                    self._spread(node, axis)
-            grown = self._count() > before
+        self._found: dict[Cut, set[str]] = {}
+        for index, axis in enumerate(mesh.axes):
+            for cut in self._reached(index):
+                self._found.setdefault(cut, set()).add(axis.name)
 
     def inner(self, name: str, extents: Sequence[int]) -> list[tuple[str, ...]]:
         """For each dim of a value, of `extents` or multiples of them, the axes that divide it."""
@@ -56,28 +56,45 @@ class Digits:
             for dim, extent in enumerate(extents)
         ]
 
-    def _count(self) -> int:
-        return sum(len(names) for names in self._found.values())
+    def _reached(self, axis: int) -> set[Cut]:
+        """What an axis may cut: what a strategy cuts beside a bound operand, and what strategies
+        cut together with that, however far.
+        """
+        beside: dict[Cut, list[list[Cut]]] = {}
+        reached: list[Cut] = []
+        for node in self._draft.nodes:
+            seeded = self._seeded(node, axis)
+            for strategy in self._fitting(node, axis):
+                together = self._cuts(node, strategy)
+                if seeded:
+                    reached += together
+                for cut in together:
+                    beside.setdefault(cut, []).append(together)
+        known = set(reached)
+        while reached:
+            for together in beside[reached.pop()]:
+                new = [cut for cut in together if cut not in known]
+                known.update(new)
+                reached += new
+        return known
 
-    def _spread(self, node: Node, axis: int) -> None:
-        name = self._mesh.axes[axis].name
-        operands = [self._draft.values[n] for n in (*node.inputs, *node.outputs) if n is not None]
-        seeded = any(_is_cut(value, axis) for value in operands)
-        for strategy in self._fitting(node, axis):
-            cuts = [
-                (value, placement.dim)
-                for value, placement in (
-                    *zip(node.inputs, strategy.inputs, strict=False),
-                    *zip(node.outputs, strategy.outputs, strict=True),
-                )
-                if value is not None
-                and isinstance(placement, Shard)
-                and placement.dim > 0
-                and not self._draft.values[value].is_bound
-            ]
-            if seeded or any(name in self._found.get(cut, ()) for cut in cuts):
-                for cut in cuts:
-                    self._found.setdefault(cut, set()).add(name)
+    def _seeded(self, node: Node, axis: int) -> bool:
+        operands = (self._draft.values[n] for n in (*node.inputs, *node.outputs) if n is not None)
+        return any(_is_cut(value, axis) for value in operands)
+
+    def _cuts(self, node: Node, strategy: Strategy) -> list[Cut]:
+        """The inner dims of computed values that a strategy cuts."""
+        return [
+            (value, placement.dim)
+            for value, placement in (
+                *zip(node.inputs, strategy.inputs, strict=False),
+                *zip(node.outputs, strategy.outputs, strict=True),
+            )
+            if value is not None
+            and isinstance(placement, Shard)
+            and placement.dim > 0
+            and not self._draft.values[value].is_bound
+        ]
 
 
 def _is_cut(value: DraftValue, axis: int) -> bool:
