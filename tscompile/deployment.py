@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tscompile.checkpoint import check_tensors, open_checkpoint
 from tscompile.checkpoint.base import Checkpoint
 from tscompile.ir.mesh import ParallelSizes
-from tscompile.ir.request import Buckets, CompileRequest, KvCacheRequest, LimitsRequest
+from tscompile.ir.request import (
+    Buckets,
+    CompileRequest,
+    KvCacheRequest,
+    LimitsRequest,
+    PolicyName,
+)
 from tscompile.models import cache_layers
 from tscompile.models.config import ModelConfig, from_hf
 from tscompile.models.sizes import size_problems, token_bytes
@@ -28,13 +34,21 @@ class Deployment:
     result: CompileResult
 
 
-def compile_recipe(recipe: Recipe, dump_dir: Path | None = None) -> Deployment:
-    """Compile `recipe`; its checkpoint's headers are checked against the plan's weights."""
-    checkpoint = open_checkpoint(recipe)
-    model = from_hf(checkpoint.config)
+def requested(recipe: Recipe, checkpoint: Checkpoint | None = None) -> CompileRequest:
+    """What a recipe asks of the compiler, checked against its model's config."""
+    model = from_hf((checkpoint or open_checkpoint(recipe)).config)
     check_parallel(recipe, size_problems(model, _sizes(recipe)))
     check_model_length(recipe, model.max_positions)
-    request = _request(recipe, model, dump_dir)
+    return _request(recipe, model)
+
+
+def compile_recipe(
+    recipe: Recipe, dump_dir: Path | None = None, policy: PolicyName = PolicyName.OURS
+) -> Deployment:
+    """Compile `recipe`; its checkpoint's headers are checked against the plan's weights."""
+    checkpoint = open_checkpoint(recipe)
+    request = replace(requested(recipe, checkpoint), dump_dir=dump_dir, policy=policy)
+    model = request.model
     result = compile_plan(request)
     if not recipe.model.is_dummy:
         check_tensors(
@@ -62,7 +76,7 @@ def _sizes(recipe: Recipe) -> ParallelSizes:
     return ParallelSizes(sizes.world, sizes.attn_tp, sizes.dense_tp, sizes.moe_tp, sizes.moe_ep)
 
 
-def _request(recipe: Recipe, model: ModelConfig, dump_dir: Path | None) -> CompileRequest:
+def _request(recipe: Recipe, model: ModelConfig) -> CompileRequest:
     sizes, target = _sizes(recipe), recipe.target
     page_size, dtype = recipe.kv_cache.page_size, DType(recipe.kv_cache.dtype)
     page_bytes = page_size * token_bytes(cache_layers(model), sizes.attn_tp, dtype.itemsize)
@@ -87,5 +101,4 @@ def _request(recipe: Recipe, model: ModelConfig, dump_dir: Path | None) -> Compi
             recipe.limits.steps_in_flight,
         ),
         dummy_seed=recipe.model.seed if recipe.model.is_dummy else None,
-        dump_dir=dump_dir,
     )

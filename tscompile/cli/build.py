@@ -10,6 +10,7 @@ from tscompile.cli.progress import activity, progress_bar
 from tscompile.deployment import compile_recipe
 from tscompile.freeze.freeze import freeze
 from tscompile.freeze.weights import stored_weights
+from tscompile.ir.request import PolicyName
 from tscompile.recipe import load
 
 
@@ -22,13 +23,23 @@ from tscompile.recipe import load
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the plan after each pass into this folder.",
 )
+@click.option(
+    "--policy",
+    type=click.Choice([policy.value for policy in PolicyName]),
+    default=PolicyName.OURS.value,
+    help="Communicate as a peer would; for comparisons.",
+)
 def build(
-    recipe: Path, out: Path | None, overrides: tuple[str, ...], dump_plans: Path | None
+    recipe: Path,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    dump_plans: Path | None,
+    policy: str,
 ) -> None:
     """Build the deployment that RECIPE describes."""
     loaded = load(recipe, overrides)
     with activity("compiling and checking the checkpoint"):
-        deployment = compile_recipe(loaded, dump_plans)
+        deployment = compile_recipe(loaded, dump_plans, PolicyName(policy))
     destination = out or Path("artifacts") / loaded.name
     stored = stored_weights(deployment.result.plan)
     with progress_bar("writing weights", len(stored)) as progress:

@@ -14,6 +14,7 @@ from tskernels.errors import TsError
 COMMANDS: Final[Mapping[str, str]] = {
     "build": "Build the deployment that a recipe describes.",
     "check": "Verify an artifact without running it.",
+    "explain": "Print each choice of a program, its price, and its runner-up's.",
     "simulate": "Run an artifact's plan on all its ranks here, against the model.",
     "weights": "Fill an artifact that travelled without its weights.",
 }

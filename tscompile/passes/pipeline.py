@@ -51,7 +51,7 @@ def compile_plan(request: CompileRequest) -> CompileResult:
 
 def compile_until(request: CompileRequest, last: Stage) -> Draft:
     """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned."""
-    check_sizes(request.model, request.parallel)
+    draft = bucketed(request)
     placed = partial(propagate_placements, policy=request.policy, kv=request.kv)
     passes: tuple[tuple[Stage, Callable[[Draft], Draft]], ...] = (
         (Stage.PROPAGATE_PLACEMENTS, placed),
@@ -62,12 +62,18 @@ def compile_until(request: CompileRequest, last: Stage) -> Draft:
         (Stage.PLAN_MEMORY, partial(plan_memory, kv=request.kv)),
         (Stage.PIN_KERNELS, pin_kernels),
     )
-    draft = plan_buckets(_graphs(request), request)
-    _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
     for stage, pass_ in passes:
         if stage <= last:
             draft = pass_(draft)
             _check(draft, stage, request.dump_dir)
+    return draft
+
+
+def bucketed(request: CompileRequest) -> Draft:
+    """The programs of all buckets, nothing placed yet."""
+    check_sizes(request.model, request.parallel)
+    draft = plan_buckets(_graphs(request), request)
+    _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
     return draft
 
 

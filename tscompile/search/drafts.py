@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tscompile.cost.model import CostModel
@@ -10,7 +11,7 @@ from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.errors import DeviceMemoryError
 from tscompile.search.layouts import layouts, weighed, weight_bytes
 from tscompile.search.offers import Offers
-from tscompile.search.policies import PolicyName, check_expressible, policy_of
+from tscompile.search.policies import Limits, PolicyName, check_expressible, policy_of
 from tscompile.search.program import Program
 from tscompile.search.reading import Reading
 from tscompile.search.segment import Compiler
@@ -69,12 +70,18 @@ def _fitting(draft: Draft, topology: Topology, cache_bytes: int) -> list[Draft]:
     return fitting
 
 
-def solved(draft: Draft, program: DraftProgram, compiler: Compiler, policy: PolicyName) -> Solved:
-    """One program of a draft, run most cheaply under a policy."""
+def solved(
+    draft: Draft,
+    program: DraftProgram,
+    compiler: Compiler,
+    policy: PolicyName,
+    narrowed: Callable[[Limits | None], Limits | None] = lambda limits: limits,
+) -> Solved:
+    """One program of a draft, run most cheaply under a policy, `narrowed` further."""
     constants = {weight.name for weight in draft.weights.values() if weight.constant is not None}
     reading = Reading(draft.mesh, with_identities(program), constants)
     abstract = reading.program()
     check_expressible(policy, draft.mesh, abstract)
-    limits = policy_of(policy, draft.mesh, abstract)
+    limits = narrowed(policy_of(policy, draft.mesh, abstract))
     sharing = compiler.sharing(limits, reading.rule, Offers(reading, draft.target))
     return Solved(reading, abstract, solve(sharing.compile_(abstract)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
@@ -27,6 +28,18 @@ ones reduced once.
 """
 _FUSED_REDUCTION = "all_reduce+add+rms_norm"
 _FUSED_FIRST_REDUCTION = "all_reduce+identity+rms_norm"
+
+
+class Limits(Protocol):
+    """What leaves out strategies of the search."""
+
+    def columns(self, axes: MeshAxes, program: Program, batch: Batch) -> Indices:
+        """The strategies of a batch that are left."""
+        ...
+
+    def signature(self, operation: Operation) -> tuple[object, ...]:
+        """What is said of an op, for telling layers apart."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

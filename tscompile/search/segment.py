@@ -14,7 +14,7 @@ from tscompile.search.fusions import batches_at
 from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.holdings import Stock
 from tscompile.search.layout import View
-from tscompile.search.policies import Policy
+from tscompile.search.policies import Limits
 from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
 from tscompile.search.rules import rule_of
@@ -93,7 +93,7 @@ class Compiler:
     def __init__(
         self,
         costs: CostModel,
-        policy: Policy | None = None,
+        policy: Limits | None = None,
         *,
         fuse: bool = True,
         rules: Callable[[Operation], Rule] = rule_of,
@@ -109,7 +109,7 @@ class Compiler:
 
     def sharing(
         self,
-        policy: Policy | None,
+        policy: Limits | None,
         rules: Callable[[Operation], Rule],
         offers: Offers | None = None,
     ) -> Compiler:

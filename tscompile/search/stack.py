@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tscompile.cost.model import FREE, Price
+from tscompile.ir.errors import NoStrategyError
 from tscompile.search.dp import explore
 from tscompile.search.frontier import Frontier, State, entering
 from tscompile.search.graph import decode
@@ -68,7 +69,14 @@ def best_run(compiled: Compiled) -> Best:
     vectors = [_start(compiled)]
     price = FREE
     for cut in compiled.sequence:
-        vector, beyond = matrices[cut.segment].frontiers(vectors[-1])[-1].relative()
+        frontier = matrices[cut.segment].frontiers(vectors[-1])[-1]
+        if not len(frontier):
+            raise NoStrategyError(
+                "no run of the program keeps to what its policy and annotations allow",
+                remedy="compare with another policy, or leave the strategies of the op open",
+                where=compiled.program.operations[cut.start].name,
+            )
+        vector, beyond = frontier.relative()
         vectors.append(vector)
         price += decode(beyond)
     exit_ = vectors[-1].state(0)

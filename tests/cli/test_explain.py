@@ -1,0 +1,54 @@
+"""`tscompile explain`: prices that add up, and runners-up that a forced search confirms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+from compile_requests import tiny_model_config, tiny_request
+
+from tscompile.cli.explain import explain
+from tscompile.cost.model import FREE, CostModel
+from tscompile.cost.topology import find_topology
+from tscompile.explain.runners_up import choices
+from tscompile.ir.mesh import ParallelSizes
+from tscompile.ir.request import Buckets, PolicyName
+from tscompile.passes.pipeline import bucketed
+from tscompile.search.segment import Compiler
+from tscompile.search.solution import Run
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "llama-tiny-dummy.yaml"
+
+
+def test_every_runner_up_costs_no_less_and_each_layer_is_covered_once() -> None:
+    config = tiny_model_config("llama", num_attention_heads=12, num_key_value_heads=12)
+    request = tiny_request(config, ParallelSizes(4, 2, 4), buckets=Buckets((4,), ((32, 4),)))
+    draft = bucketed(request)
+    costs = CostModel(find_topology("h200-nvlink-8"), draft.mesh.axes)
+    best, found = choices(draft, draft.programs[0], Compiler(costs), PolicyName.OURS)
+    assert any(choice.runner_up is not None for choice in found)
+    for choice in found:
+        assert choice.runner_up is None or choice.runner_up >= best.solution.price
+        if choice.instead is not None:
+            assert choice.instead != choice.run.option
+    runs = [a for a in best.solution.actions if isinstance(a, Run) and a.option.kind != "output"]
+    distinct = {(choice.run.position, choice.run.span) for choice in found}
+    assert len(distinct) == len(found) < len(runs)
+    total = FREE
+    for action in best.solution.actions:
+        total += action.price if isinstance(action, Run) else action.move.price
+    assert total == best.solution.price
+
+
+def test_the_command_prints_prices_by_layer() -> None:
+    result = CliRunner().invoke(explain, [str(RECIPE)])
+    assert result.exit_code == 0, result.output
+    assert "us predicted" in result.output.splitlines()[0]
+    assert "layers 0.." in result.output
+
+
+def test_an_unknown_program_names_those_that_there_are() -> None:
+    result = CliRunner().invoke(explain, [str(RECIPE), "--program", "decode_77"])
+    assert result.exit_code == 2
+    assert "decode_77" in result.output
+    assert "decode_1" in result.output

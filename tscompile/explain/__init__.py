@@ -1,0 +1,1 @@
+"""Why the compiler chose what it chose: each strategy's price and its runner-up's."""
