@@ -19,6 +19,8 @@ from tscompile.simulate.world import World
 from tsruntime.artifact.proof.certificate import Certificate, rows_of
 from tsruntime.artifact.proof.checker import derive
 from tsruntime.artifact.proof.sources import replica_axes
+from tsruntime.artifact.proof.tile import Local
+from tsruntime.artifact.proof.traced import Traced
 from tsruntime.artifact.schema import Phase, Plan, Program
 from tsruntime.executor.batch import ForwardBatch
 
@@ -49,6 +51,7 @@ class Simulation:
         self.reference = Reference(self.certificate, self.tensors, self.plan, self.replicas)
         self.sessions = [Session(self.plan, self._random) for _ in range(self.replicas)]
         self._step = 0
+        self._derived: dict[int, tuple[Traced, list[dict[str, Local]]]] = {}
 
     def run(self, program: int) -> ProgramReport:
         """One step of random work through a program; every value compared."""
@@ -70,7 +73,9 @@ class Simulation:
         """Run the batches, one a replica, and compare every value. All name one program."""
         index = batches[0].program
         program = self.plan.programs[index]
-        traced, tiles = derive(self.plan, self.certificate, index)
+        if index not in self._derived:
+            self._derived[index] = derive(self.plan, self.certificate, index)
+        traced, tiles = self._derived[index]
         buffers: dict[str, dict[int, Tensor]] = {}
         self.world.prepare(batches)
         inputs = [self._inputs(program, replica) for replica in range(self.replicas)]
