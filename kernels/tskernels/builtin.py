@@ -11,6 +11,7 @@ from tskernels.ops.elementwise import native as elementwise_native
 from tskernels.ops.elementwise import torch as elementwise_torch
 from tskernels.ops.embedding import native as embedding_native
 from tskernels.ops.embedding import torch as embedding_torch
+from tskernels.ops.exchange import torch as exchange_torch
 from tskernels.ops.fused import native as fused_native
 from tskernels.ops.fused import torch as fused_torch
 from tskernels.ops.fused_collectives import communicator as fused_communicator
@@ -36,6 +37,7 @@ SPECS: tuple[KernelSpec, ...] = (
     *fused_communicator.SPECS,
     *fused_native.SPECS,
     *fused_torch.SPECS,
+    *exchange_torch.SPECS,
     *indexing_torch.SPECS,
     *linear_native.SPECS,
     *linear_torch.SPECS,

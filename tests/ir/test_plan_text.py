@@ -28,6 +28,7 @@ from tsruntime.artifact.schema import (
     Limits,
     Phase,
     RankIndex,
+    Stack,
     Target,
     WeightPart,
     WeightStorage,
@@ -66,6 +67,12 @@ def _drafts(draw: st.DrawFn) -> Draft:
             WeightPart("norm", (6, 3)),
             WeightPart("other", (5, 2), 0, ("a", "b"), draw(st.sampled_from([5, 8]))),
         ),
+    )
+    over = draw(st.sampled_from([(), ("a",), ("a", "b")]))
+    one = WeightPart("layers.1.experts.{}.up", (6, 3), stack=Stack(4, over))
+    cut = replace(one, dim=1, axes=("b",), padded=3)
+    stacked = DraftWeight(
+        "layers.1.experts.{}.up", draw(TYPE), draw(PLACEMENTS), (draw(st.sampled_from([one, cut])),)
     )
     constant = DraftWeight(
         "inv_freq", TensorType(DType.FLOAT32, (2,)), (REPLICATE,) * 2, (), (1.0, 1e-7)
@@ -141,7 +148,7 @@ def _drafts(draw: st.DrawFn) -> Draft:
         vocab_size=99,
         limits=Limits(100, 4, 64, 7, draw(st.integers(1, 2))),
         kv_cache=KvCache(16, draw(st.integers(0, 99)), (group,), draw(st.integers(0, 99))),
-        weights={w.name: w for w in (weight, constant)},
+        weights={w.name: w for w in (weight, stacked, constant)},
         programs=(program, replace(program, name="other")),
         dummy_seed=draw(st.sampled_from([None, 0, 7])),
     )
@@ -165,8 +172,10 @@ def test_every_pass_of_a_real_plan_parses_back(sizes: ParallelSizes, tmp_path: P
         "02-propagate_placements.plan",
         "03-lower_reshards.plan",
         "04-localize.plan",
-        "05-plan_memory.plan",
-        "06-pin_kernels.plan",
+        "05-fuse_collectives.plan",
+        "06-fuse_compute.plan",
+        "07-plan_memory.plan",
+        "08-pin_kernels.plan",
     ]
     for dump in dumps:
         text = dump.read_text()
@@ -176,8 +185,8 @@ def test_every_pass_of_a_real_plan_parses_back(sizes: ParallelSizes, tmp_path: P
 def test_identical_layers_print_once() -> None:
     text = compile_plan(smollm2_request(3)).text
     program = text[text.index("program decode_8") : text.index("program extend_64x8")]
-    assert "layers 0..29 [<.add_1 = embed_tokens.replicate] {" in program
-    assert program.count("down_proj: ") == 1
+    assert "layers 1..29 {" in program  # the first one reads and reduces the embedding
+    assert program.count("down_proj: ") == 2
     assert len(program.splitlines()) < 50
 
 

@@ -251,6 +251,34 @@ def rope_kv_write_case(
     return make
 
 
+def dispatch_case(ranks: int, *, step: int, held: int, first: int = 0) -> Make:
+    """Nine rows and three of twelve experts each; one row reaches none, and is NaN."""
+
+    def make(dtype: torch.dtype) -> Case:
+        x, ids = column_slice(dtype, 9, 5), torch.stack([torch.randperm(12)[:3] for _ in range(9)])
+        x[4], ids[4] = float("nan"), -1
+        where = {"ranks": ranks, "step": step, "held": held, "first": first}
+        return Case((x, ids.int(), normal(dtype, 9, 3).abs()), where)
+
+    return make
+
+
+def combine_case(ranks: int, *, step: int, held: int, first: int = 0) -> Make:
+    """What no destination was sent is NaN."""
+
+    def make(dtype: torch.dtype) -> Case:
+        sent = dispatch_case(ranks, step=step, held=held, first=first)(dtype)
+        _, ids, _ = sent.inputs
+        assert ids is not None
+        y = normal(dtype, ranks, 9, 5)
+        for d in range(ranks):
+            low = first + d * step
+            y[d][~((ids >= low) & (ids < low + held)).any(1)] = float("nan")
+        return Case((y.flatten(0, 1), ids), sent.attributes)
+
+    return make
+
+
 def select_rows_case(dtype: torch.dtype) -> Case:
     return Case((column_slice(dtype, 9, 21), ints(8, 0, 3, 3)), {})
 
@@ -354,6 +382,8 @@ CASES: Mapping[str, tuple[Make, ...]] = {
             (2, ((0, 0), (0, 0))),
         )
     ),
+    "dispatch": (dispatch_case(4, step=3, held=3), dispatch_case(2, step=6, held=3, first=3)),
+    "combine": (combine_case(4, step=3, held=3), combine_case(2, step=6, held=3, first=3)),
     "select_rows": (select_rows_case,),
     "mask": (mask_case(0), mask_case(2)),
     "slice": (slice_case(0, 2, 3), slice_case(1, 4, 5), slice_case(-1, 0, 10)),

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.models import CausalLM
+from tscompile.models.annotations import checkpoint_names
 from tscompile.passes.pipeline import compile_plan
 from tsruntime.artifact.schema import Plan
 
@@ -28,8 +29,10 @@ def tokens(length: int, seed: int) -> list[int]:
 
 
 def state(model: CausalLM) -> dict[str, Tensor]:
+    """Parameters by their checkpoint names."""
     assert isinstance(model, torch.nn.Module)
-    return dict(model.state_dict())
+    names = checkpoint_names(model)
+    return {names[id(parameter)]: parameter.detach() for parameter in model.parameters()}
 
 
 def batch(plan: Plan, name: str, chunks: list[Chunk]) -> dict[str, Tensor]:
@@ -112,6 +115,10 @@ def test_every_family(family: Family, world: int) -> None:
         ("llama", ParallelSizes(4, 4, 1), {"num_key_value_heads": 12}),
         ("llama3", ParallelSizes(4, 4, 2, 2, 2), {"num_key_value_heads": 12, "mlp_bias": True}),
         ("llama", ParallelSizes(3, 3, 1), {}),
+        # Experts cut over ranks, each one's width over others.
+        ("qwen3_moe", ParallelSizes(6, 6, 6, 1, 6), {}),
+        ("qwen3_moe", ParallelSizes(6, 6, 6, 2, 3), {}),
+        ("qwen3_moe", ParallelSizes(6, 6, 3, 3, 2), {"mlp_only_layers": []}),
     ],
 )
 def test_options(family: Family, sizes: int | ParallelSizes, changes: dict[str, Any]) -> None:

@@ -177,9 +177,10 @@ def mask_moved(plan: Plan) -> Edits:
 
 
 def offset(plan: Plan) -> Edits:
-    """Slices and vocabularies that begin elsewhere."""
-    for i, op in ops_of(plan, "slice", "embedding"):
-        name = "start" if op.op == "slice" else "vocab_start"
+    """Slices, vocabularies and experts that begin elsewhere."""
+    names = {"slice": "start", "embedding": "vocab_start", "experts": "expert_start"}
+    for i, op in ops_of(plan, *names):
+        name = names[op.op]
         index = op.attributes[name]
         if isinstance(index, RankIndex):
             yield f"{label(i, op)} 0", with_attributes(plan, i, **{name: 0})

@@ -28,7 +28,9 @@ from tsruntime.artifact.schema import (
     ArenaStorage,
     CacheStorage,
     Plan,
+    Stack,
     WeightPart,
+    part_axes,
 )
 
 Edits = Iterator[tuple[str, Plan]]
@@ -39,7 +41,7 @@ def parts(plan: Plan, edit: Callable[[WeightPart], Iterator[tuple[str, WeightPar
         for number, part in enumerate(weight.parts):
             for what, new in edit(part):
                 parts = (*weight.parts[:number], new, *weight.parts[number + 1 :])
-                stored = tuple(dict.fromkeys((*weight.axes, *new.axes)))
+                stored = tuple(dict.fromkeys((*weight.axes, *part_axes(new))))
                 edited = replace(weight, parts=parts, axes=stored)
                 yield f"{weight.name} part {number} {what}", with_weight(plan, edited)
 
@@ -51,6 +53,13 @@ def other_shard(plan: Plan) -> Edits:
         for axes in (*other_axes(plan, part.axes), part.axes[::-1]):
             if part.axes != axes and plan.mesh.size(axes) == plan.mesh.size(part.axes):
                 yield str(axes), replace(part, axes=axes)
+        if part.stack is not None:
+            yield from other_experts(part, part.stack)
+
+    def other_experts(part: WeightPart, stack: Stack) -> Iterator[tuple[str, WeightPart]]:
+        for axes in (*other_axes(plan, stack.axes), stack.axes[::-1]):
+            if stack.axes != axes and plan.mesh.size(axes) == plan.mesh.size(stack.axes):
+                yield f"stack {axes}", replace(part, stack=replace(stack, axes=axes))
 
     return parts(plan, edit)
 
@@ -126,8 +135,9 @@ def operand_dropped(plan: Plan) -> Edits:
     """An addition skipped, a bias left out, a step of a chain left out."""
     found = values(plan)
     for i, op in enumerate(program(plan).ops):
-        if op.op == "linear" and op.inputs[2] is not None:
-            yield f"{label(i, op)} bias", with_input(plan, i, 2, None)
+        for position in {"linear": (2,), "experts": (6, 7, 8), "route": (2,)}.get(op.op, ()):
+            if op.inputs[position] is not None:
+                yield f"{label(i, op)} bias {position}", with_input(plan, i, position, None)
         for position, name in enumerate(op.inputs):
             if (
                 name
@@ -146,6 +156,10 @@ def reattributed(plan: Plan) -> Edits:
                 yield f"{label(i, op)} {name}", with_attributes(plan, i, **{name: value * 2})
             if name == "window":
                 yield f"{label(i, op)} window", with_attributes(plan, i, window=1)
+            if name in ("top_k", "limit", "alpha") and isinstance(value, int | float):
+                yield f"{label(i, op)} {name}", with_attributes(plan, i, **{name: value + 1})
+            if name == "normalize":
+                yield f"{label(i, op)} {name}", with_attributes(plan, i, normalize=not value)
             if name == "start" and value == 0:
                 yield f"{label(i, op)} start", with_attributes(plan, i, start=1)
 

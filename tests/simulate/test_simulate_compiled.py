@@ -13,7 +13,7 @@ from compile_requests import random_model, smollm2_request, tiny_model_config, t
 from tscompile.freeze.certificate import certify
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.request import CompileRequest, KvCacheRequest
-from tscompile.models.annotations import ForwardInputs
+from tscompile.models.annotations import ForwardInputs, checkpoint_names
 from tscompile.passes.pipeline import compile_plan
 from tscompile.simulate.reference import Reference
 from tscompile.simulate.simulate import TOLERANCE, simulate
@@ -38,6 +38,10 @@ def agrees(request: CompileRequest) -> None:
         ("qwen3", 3, {"vocab_size": 302}),
         ("qwen2", ParallelSizes(6, 6, 2), {"vocab_size": 301}),
         ("llama3", ParallelSizes(4, 4, 2, 2, 2), {"num_key_value_heads": 12, "mlp_bias": True}),
+        ("qwen3_moe", 1, {}),
+        ("qwen3_moe", ParallelSizes(4, 2, 2, 2, 2), {}),
+        ("qwen3_moe", ParallelSizes(4, 1, 4, 1, 4), {"mlp_only_layers": []}),
+        ("qwen3_moe", ParallelSizes(6, 6, 2, 1, 6), {}),
     ],
 )
 def test_tiny(family: Family, sizes: int | ParallelSizes, changes: dict[str, Any]) -> None:
@@ -57,13 +61,15 @@ def test_other_dtypes_are_simulated_in_float64(dtype: DType) -> None:
     agrees(tiny_request(tiny_model_config("llama"), 3, dtype=dtype, kv=kv))
 
 
-def test_reference_is_the_eager_module() -> None:
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+def test_reference_is_the_eager_module(family: Family) -> None:
     """The certificate, run unsharded, is the model as PyTorch runs it."""
-    config = tiny_model_config("qwen3")
+    config = tiny_model_config(family)
     request = tiny_request(config)
     model = random_model(config, torch.float64)
     assert isinstance(model, torch.nn.Module)
-    tensors = {name: p.detach() for name, p in model.named_parameters()}
+    names = checkpoint_names(model)
+    tensors = {names[id(p)]: p.detach() for p in model.parameters()}
     plan, certificate = compile_plan(request).plan, certify(request)
     reference = Reference(certificate, tensors, plan, replicas=1)
     inputs = batch_inputs(

@@ -148,7 +148,8 @@ def ops_follow_a_strategy(draft: Draft, program: DraftProgram) -> Iterator[str]:
             tuple(node.attributes.items()),
         )
         if key not in known:
-            strategies = RULES[node.op].along(types, draft.mesh, name)
+            rule = RULES[node.op]
+            strategies = (*rule.along(types, draft.mesh, name), *rule.exchanges)
             known[key] = any(_matches(s, *placed) for s in strategies)
         if not known[key]:
             shown = ", ".join("-" if p is None else str(p) for p in placed[0])

@@ -65,4 +65,5 @@ EXPERTS = Rule(
     ),
     _experts_flops,
     _experts_traffic,
+    exchanges=(Strategy((S0,) * 9, (S0,)),),
 )

@@ -68,7 +68,8 @@ class Rule:
     axes of attention replicas of an op whose rows and pages are counted in their own replica's,
     `by_sharing` the only one along axes whose ranks share a KV head (see `mesh.sharing_axes`).
     `variants` are attributes that choose how the op is computed, at another cost: the search takes
-    the cheapest.
+    the cheapest. `exchanges` are strategies that hold only behind an exchange of rows (see
+    `search.exchange`), which the search adds.
     """
 
     op: str
@@ -78,6 +79,7 @@ class Rule:
     by_replica: Strategy | None = None
     by_sharing: Strategy | None = None
     variants: tuple[Mapping[str, Attribute], ...] = ()
+    exchanges: tuple[Strategy, ...] = ()
 
     def along(self, types: OpTypes, mesh: Mesh, axis: str) -> tuple[Strategy, ...]:
         """The strategies along one axis of `mesh`."""

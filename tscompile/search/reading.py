@@ -11,12 +11,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from tscompile.cost.model import FREE
+from tscompile.cost.model import FREE, Price
 from tscompile.ir.draft import DraftProgram, Edge
 from tscompile.ir.graph import Node, layer_of
-from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Placements, Shard, by_replica
+from tscompile.ir.placement import (
+    PARTIAL,
+    REPLICATE,
+    Placement,
+    Placements,
+    Shard,
+    axes_with,
+    by_replica,
+)
 from tscompile.rules import RULES, OpTypes, Strategy
 from tscompile.search.digits import Digits, Rows
+from tscompile.search.exchange import ALL_TO_ALL, at_experts, exchange_price
 from tscompile.search.layout import MeshAxes, View, tile_shape
 from tscompile.search.operands import Operands, Slot
 from tscompile.search.program import Bound, Operation, Program
@@ -38,10 +47,14 @@ _IDENTITIES = tuple(Strategy((p,), (p,)) for p in (REPLICATE, PARTIAL, Shard(0),
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Placements of a node's inputs (those of absent ones mean nothing) and outputs."""
+    """Placements of a node's inputs (those of absent ones mean nothing) and outputs.
+
+    Along the axes `exchanged` they hold behind an exchange of rows.
+    """
 
     inputs: tuple[Placements, ...]
     outputs: tuple[Placements, ...]
+    exchanged: tuple[str, ...] = ()
 
 
 class Reading:
@@ -80,7 +93,7 @@ class Reading:
 
         def along(_: Operation, axis: str) -> tuple[AxisStrategy, ...]:
             index = [a.name for a in self.axes].index(axis)
-            found = [self._along(node, s, index) for s in self.strategies(node, index)]
+            found = [self._along(node, s, index) for s in self._every(node, index)]
             return tuple(dict.fromkeys(s for s in found if s is not None))
 
         return Rule(operation.kind, along, lambda setting: self._work(node, setting))
@@ -106,11 +119,23 @@ class Reading:
         return Taken(
             tuple(tuple(s.inputs[i] for s in found) for i in range(len(node.inputs))),
             tuple(tuple(s.outputs[o] for s in found) for o in range(len(node.outputs))),
+            tuple(
+                axis.name
+                for axis, s in zip(self.axes, found, strict=True)
+                if s in self._exchanges(node)
+            ),
         )
+
+    def _exchanges(self, node: Node) -> tuple[Strategy, ...]:
+        return () if node.op == IDENTITY else RULES[node.op].exchanges
+
+    def _every(self, node: Node, axis: int) -> tuple[Strategy, ...]:
+        """The strategies along an axis, with those that an exchange allows."""
+        return (*self.strategies(node, axis), *self._exchanges(node))
 
     def _strategy(self, node: Node, placed: Mapping[str, Placements], axis: int) -> Strategy:
         """The first of the table that places what is placed alike."""
-        for strategy in self.strategies(node, axis):
+        for strategy in self._every(node, axis):
             if self.fits(node, strategy, axis) and all(
                 name is None
                 or (root := self.operands.slot(name).root) not in placed
@@ -181,6 +206,8 @@ class Reading:
         tag = _MASK if masked else ""
         if node.op == "add" and PARTIAL in outputs:
             tag = DEFERRED
+        if strategy in self._exchanges(node):
+            tag = ALL_TO_ALL
         return AxisStrategy(tuple(inputs.values()), tuple(outputs), bound, tag)
 
     def _masks(self, slot: Slot, wanted: Placement, axis: int) -> bool:
@@ -248,9 +275,19 @@ class Reading:
         if DEFERRED in setting.tags:
             extra = deferral(setting.costs)
         view = OPS[node.op].schema.kind is OpKind.VIEW
-        rule = RULES[node.op]
+        rule, away = RULES[node.op], setting.tagged(ALL_TO_ALL)
+        if away:
+            extra = self._exchange(node, setting, away, types)
+            types = at_experts(types, self.mesh.size(away))
         way = cheapest(setting.costs, rule, types)
         return Work(rule.traffic(way), rule.flops(way), 0 if view else 1, extra)
+
+    def _exchange(
+        self, node: Node, setting: Setting, away: tuple[str, ...], types: OpTypes
+    ) -> Price:
+        gate = next(b for b in setting.operation.bound if b.name == node.inputs[3])
+        cut = axes_with(self.mesh, gate.placements, Shard(0))
+        return exchange_price(setting.costs, self.mesh, cut, away, types)
 
     def _cuts(self) -> tuple[int, ...]:
         """Before the first add of each layer: behind attention, where little is left open."""

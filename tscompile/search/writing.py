@@ -10,6 +10,7 @@ from tscompile.ir.draft import DraftProgram, DraftValue
 from tscompile.ir.graph import GATHER_DIGITS, RESHARD, SCATTER_DIGITS, Node
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, local_shape
 from tscompile.rules import RULES, OpTypes
+from tscompile.search.exchange import exchanged
 from tscompile.search.fused_ops import CHAINS, REDUCTIONS
 from tscompile.search.layout import View
 from tscompile.search.offers import reduced
@@ -111,7 +112,14 @@ class Writing:
                 self.values[name] = replace(self.draft.values[name], placements=placements)
                 self.variants[name] = {placements: name}
                 placed[name] = placements
-        return [self._cheapest(replace(node, inputs=inputs))]
+        written = self._cheapest(replace(node, inputs=inputs))
+        if not taken.exchanged:
+            return [written]
+        nodes, made = exchanged(
+            self.reading.mesh, written, taken.exchanged, self.values, self._fresh
+        )
+        self.values |= made
+        return nodes
 
     def _reduction(
         self, nodes: Sequence[Node], placed: dict[str, Placements], *, scatter: bool

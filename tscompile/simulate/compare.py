@@ -12,7 +12,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from tsruntime.artifact.proof.held import EVERYTHING, joined
+from tsruntime.artifact.proof.held import EVERYTHING, Sent, joined
 from tsruntime.artifact.proof.runs import Overlap, Runs, clipped, length
 from tsruntime.artifact.proof.tile import Local, Piece
 from tsruntime.artifact.proof.traced import Traced
@@ -53,27 +53,35 @@ class Comparison:
     def value(self, name: str, buffers: Sequence[Tensor]) -> Difference:
         """The largest difference of a value over the ranks' buffers.
 
+        What is exchanged with experts shows in what is made of it.
         Unfinished sums are finished over the fewest axes that finish them. Ranks that hold the
         same tile of a finished value must hold the same bits.
         """
         worst = Difference(name, 0, 0.0)
         locals_ = [tiles[name] for tiles in self._tiles]
+        if _exchanged(locals_[0]):
+            return worst
         seen: dict[Local, Tensor] = {}
+        sums: dict[tuple[int, ...], Tensor] = {}
         for rank, (local, buffer) in enumerate(zip(locals_, buffers, strict=True)):
-            finished = all(piece.held is EVERYTHING for piece in local.pieces)
-            tensor = buffer if finished else self._summed(rank, locals_, buffers)
-            error = self._error(local, tensor)
-            if finished and not _same_bits(seen.setdefault(local, buffer), buffer):
-                error = float("inf")
+            if all(piece.held is EVERYTHING for piece in local.pieces):
+                first = seen.setdefault(local, buffer)
+                error = self._error(local, buffer) if first is buffer else _apart(first, buffer)
+            elif (members := self._finishing(rank, locals_)) not in sums:
+                sums[members] = torch.stack([buffers[member] for member in members]).sum(0)
+                error = self._error(local, sums[members])
+            else:
+                continue
             if not error <= worst.error:
                 worst = Difference(name, rank, error)
         return worst
 
-    def _summed(self, rank: int, locals_: Sequence[Local], buffers: Sequence[Tensor]) -> Tensor:
+    def _finishing(self, rank: int, locals_: Sequence[Local]) -> tuple[int, ...]:
+        """The fewest ranks around `rank` whose parts are the whole sum; they hold the same tile."""
         for axes in self._subsets:
             members = self._mesh.members(rank, axes)
             if _completes([locals_[member] for member in members]):
-                return torch.stack([buffers[member] for member in members]).sum(0)
+                return tuple(members)
         raise AssertionError("the checker has let a sum through that no group finishes")
 
     def _error(self, local: Local, tensor: Tensor) -> float:
@@ -100,6 +108,13 @@ class Comparison:
         return self._wholes[number]
 
 
+def _exchanged(local: Local) -> bool:
+    """Rows sent to experts, blank in places; or summands of the same rows, one behind the other."""
+    tiles = [(piece.number, piece.tile) for piece in local.pieces]
+    sent = any(isinstance(piece.held, Sent) for piece in local.pieces)
+    return sent or len(set(tiles)) < len(tiles)
+
+
 def _completes(locals_: Sequence[Local]) -> bool:
     first = locals_[0]
     for position, piece in enumerate(first.pieces):
@@ -117,9 +132,11 @@ def _completes(locals_: Sequence[Local]) -> bool:
 def _selected(whole: Tensor, dim: int, runs: Runs) -> Tensor:
     """The global indices `runs` along `dim`; those beyond the end are padding: NaN, unknown."""
     size = whole.shape[dim]
-    inside = clipped(runs, size)
     if runs == ((0, size),):
         return whole
+    if len(runs) == 1 and runs[0][1] <= size:
+        return whole.narrow(dim, runs[0][0], length(runs))
+    inside = clipped(runs, size)
     indices = [i for start, stop in inside for i in range(start, stop)]
     picked = whole.index_select(dim, torch.tensor(indices, dtype=torch.int64))
     missing = length(runs) - len(indices)
@@ -144,5 +161,6 @@ def _distance(found: Tensor, expected: Tensor) -> float:
     return float((a - b).abs().max()) / scale if scale else float((a - b).abs().max())
 
 
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    return bool(torch.equal(a.nan_to_num(nan=0.0), b.nan_to_num(nan=0.0)))
+def _apart(a: Tensor, b: Tensor) -> float:
+    """No difference where the bits are equal, an infinite one where they are not."""
+    return 0.0 if torch.equal(a.nan_to_num(nan=0.0), b.nan_to_num(nan=0.0)) else float("inf")

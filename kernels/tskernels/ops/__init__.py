@@ -15,6 +15,7 @@ from tskernels.ops.attention.schema import attention, kv_write
 from tskernels.ops.collectives.schema import all_gather, all_reduce, all_to_all, reduce_scatter
 from tskernels.ops.elementwise.schema import add, silu_mul
 from tskernels.ops.embedding.schema import embedding
+from tskernels.ops.exchange.schema import combine, dispatch
 from tskernels.ops.fused.schema import (
     add_rms_norm,
     linear_silu_mul,
@@ -45,6 +46,8 @@ __all__ = [
     "all_reduce_add_rms_norm",
     "all_to_all",
     "attention",
+    "combine",
+    "dispatch",
     "embedding",
     "experts",
     "flatten",
@@ -86,6 +89,8 @@ _ALL: tuple[Op[..., Any], ...] = (
     mla,
     route,
     experts,
+    dispatch,
+    combine,
     select_rows,
     mask,
     slice,

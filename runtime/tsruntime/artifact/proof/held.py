@@ -40,7 +40,14 @@ class Contracted:
     pairs: tuple[tuple[Held, Runs], ...]
 
 
-Held: TypeAlias = Extent | Summed | Contracted
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Rows that some of these experts want: other rows, and other choices, are blank."""
+
+    experts: Runs
+
+
+Held: TypeAlias = Extent | Summed | Contracted | Sent
 
 
 def summed(left: Held, right: Held) -> Held:
@@ -114,6 +121,8 @@ def described(held: Held) -> str:
             return f"({described(left)} plus {described(right)})"
         case Contracted(size, pairs):
             return _listed(size, pairs)
+        case Sent(experts):
+            return f"what the experts {shown(experts)} want"
 
 
 def _listed(size: int, pairs: Iterable[tuple[Held, Runs]]) -> str:

@@ -97,6 +97,7 @@ class Traced:
         self._types: dict[object, tuple[TensorType, ...]] = {}
         self._seen: dict[object, tuple[Reference, ...]] = {}
         self._ops: dict[object, list[tuple[Windows, tuple[int, ...]]]] = {}
+        self._experts: dict[int, tuple[int, int]] = {}
         for parameter in certificate.parameters:
             self._source(parameter.name, TensorType(parameter.dtype, parameter.shape), False)
         for constant in certificate.constants:
@@ -143,6 +144,10 @@ class Traced:
             if wanted == windows:
                 return outputs
         return None
+
+    def experts_of(self, number: int) -> tuple[int, int] | None:
+        """Of what experts gave: their ids' number and how many there are. None for other values."""
+        return self._experts.get(number)
 
     def _unknown(self, op: str, numbers: tuple[int | None, ...], key: AttributesKey) -> str:
         called = self._called(op, numbers)
@@ -191,6 +196,11 @@ class Traced:
             entry = (windows, tuple(reference.number for reference in outputs))
             self._ops.setdefault((key, numbers), []).append(entry)
         self.references.update(zip(op.outputs, outputs, strict=True))
+        if op.op == "experts":
+            ids, gate = references[1], self._type(references[3])
+            assert ids is not None
+            assert gate is not None
+            self._experts[outputs[0].number] = (ids.number, gate.shape[0])
         for output, source in (OPS[op.op].schema.mutates or {}).items():
             self._note_write(references[source], outputs[output])
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tsruntime.artifact.proof.errors import Refusal
-from tsruntime.artifact.proof.held import EVERYTHING, Held, contracted, summed
+from tsruntime.artifact.proof.held import (
+    EVERYTHING,
+    Held,
+    Sent,
+    contracted,
+    described,
+    summed,
+)
 from tsruntime.artifact.proof.lookup import Lookup
 from tsruntime.artifact.proof.runs import Runs, shown
 from tsruntime.artifact.proof.semantics.base import (
@@ -17,7 +24,7 @@ from tsruntime.artifact.proof.semantics.base import (
     present,
     whole_dim,
 )
-from tsruntime.artifact.proof.tile import Local, Piece
+from tsruntime.artifact.proof.tile import Local, Piece, local
 
 
 def route(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
@@ -40,12 +47,30 @@ def _chosen(traced: Lookup, number: int, rows: Runs) -> Local:
 
 
 def experts(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
-    """A sum over the experts, and for each one over its width; a bias is one more summand."""
-    pieces = [None if x is None else x.only for x in inputs]
-    x, ids, weights, gate, up, down = (present(x).only for x in inputs[:6])
+    """A sum over the experts, and for each one over its width; a bias is one more summand.
+
+    Rows may come in several pieces, as from an exchange, which sends each rank what its own experts
+    want.
+    """
+    rows = [present(x).pieces for x in inputs[:3]]
+    weights = [None if x is None else x.only for x in inputs[3:]]
+    if any(len(pieces) != len(rows[0]) for pieces in rows) or present(inputs[0]).dim != 0:
+        raise Refusal("its rows, ids and weights are packed differently")
+    pieces = [
+        _one_of_experts(traced, [*columns, *weights], attributes)
+        for columns in zip(*rows, strict=True)
+    ]
+    return (local(0, pieces),)
+
+
+def _one_of_experts(
+    traced: Lookup, pieces: Sequence[Piece | None], attributes: Attributes
+) -> Piece:
+    x, ids, weights, gate, up, down = map(_given, pieces[:6])
     match = traced.find("experts", attributes, *pieces)
+    mine = match.tiles[3][0]
     for name, rows in (("x", x), ("ids", ids), ("weights", weights)):
-        complete(name, rows)
+        _reaches(name, rows, mine)
         whole_dim(traced, name, rows, 1)
     equal("the rows of its input and of its ids", match.tiles[0][0], match.tiles[1][0])
     equal("the rows of its input and of its weights", match.tiles[0][0], match.tiles[2][0])
@@ -54,7 +79,23 @@ def experts(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Loc
     whole_dim(traced, "down", down, 1)
     _match_weights(pieces, match.tiles)
     held = _held_experts(traced, gate, match.tiles[3], pieces[8], attributes)
-    return (Local(0, (Piece(match.outputs[0], match.tiles[0], held),)),)
+    return Piece(match.outputs[0], match.tiles[0], held)
+
+
+def _given(piece: Piece | None) -> Piece:
+    if piece is None:
+        raise Refusal("an input is missing")
+    return piece
+
+
+def _reaches(name: str, piece: Piece, mine: Runs) -> None:
+    """Rows are whole, or those that were sent for (at least) these experts."""
+    if isinstance(piece.held, Sent):
+        inside = [any(a <= s and t <= b for a, b in piece.held.experts) for s, t in mine]
+        if not all(inside):
+            raise Refusal(f"its {name} is {described(piece.held)}, but its own are {shown(mine)}")
+        return
+    complete(name, piece)
 
 
 _WEIGHTS = ("gate", "up", "down", "gate_bias", "up_bias", "down_bias")

@@ -13,6 +13,7 @@ from tsruntime.artifact.proof.semantics.attention import attention, kv_write, ro
 from tsruntime.artifact.proof.semantics.base import Semantics
 from tsruntime.artifact.proof.semantics.dense import embedding, linear
 from tsruntime.artifact.proof.semantics.elementwise import add, rms_norm, silu_mul
+from tsruntime.artifact.proof.semantics.exchange import combine, dispatch
 from tsruntime.artifact.proof.semantics.fused import (
     add_rms_norm,
     linear_silu_mul,
@@ -46,6 +47,8 @@ SEMANTICS: Mapping[str, Semantics] = MappingProxyType(
         "mla": mla,
         "route": route,
         "experts": experts,
+        "dispatch": dispatch,
+        "combine": combine,
         "select_rows": select_rows,
         "mask": mask,
         "slice": subrange,
