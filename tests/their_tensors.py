@@ -22,6 +22,18 @@ def their_tensors(reference: Any) -> dict[str, Tensor]:
     return found
 
 
+def saved_tensors(reference: Any) -> dict[str, Tensor]:
+    """By the names in checkpoints, which hold each expert's matrices by themselves."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in their_tensors(reference).items():
+        stem, _, last = name.rpartition(".")
+        if stem.endswith(".experts"):
+            found.update({f"{stem}.{i}.{last}.weight": one for i, one in enumerate(tensor)})
+        else:
+            found[name] = tensor
+    return found
+
+
 def _views(name: str, tensor: Tensor, *, gpt_oss: bool) -> dict[str, Tensor]:
     stem, _, last = name.rpartition(".")
     if not stem.endswith(".experts"):

@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from checkpoints import FAMILIES, Family, TinyHf
+from their_tensors import saved_tensors
 
 from tscompile.checkpoint import Checkpoint, check_tensors, open_checkpoint
 from tscompile.checkpoint.safetensors_file import SafetensorsFile
@@ -53,11 +54,10 @@ def test_every_tensor_is_what_transformers_saved(
     tiny_hf: TinyHf, family: Family, shards: int
 ) -> None:
     directory = tiny_hf(family, shards)
-    reference = checkpoints.load_reference(directory).state_dict()
+    reference = saved_tensors(checkpoints.load_reference(directory))
     checkpoint = open_directory(directory)
     tied = bool(checkpoint.config["tie_word_embeddings"])
-    shapes = {name: tuple(tensor.shape) for name, tensor in reference.items()}
-    expected = {n: s for n, s in shapes.items() if not (tied and n == "lm_head.weight")}
+    expected = {name: tuple(tensor.shape) for name, tensor in reference.items()}
     check_tensors(checkpoint, expected, tied=tied, where="test")
     assert len(list(directory.glob("*.safetensors"))) > 1 or shards == 1
     for name in expected:
@@ -316,6 +316,17 @@ def test_a_config_that_is_no_json_object(copy: Callable[..., Path], text: str) -
     (directory / "config.json").write_text(text)
     with pytest.raises(ConfigError, match="JSON"):
         open_directory(directory)
+
+
+def test_layers_that_only_guess_further_tokens_are_left_out(tiny_hf: TinyHf) -> None:
+    """DeepSeek's checkpoints hold one behind the last: its tensors are not the model's."""
+    checkpoint = open_directory(tiny_hf("deepseek"))
+    found = {name: info.shape for name, info in checkpoint.tensors.items()}
+    expected = {name: shape for name, shape in found.items() if ".layers.2." not in name}
+    assert expected != found
+    check_tensors(checkpoint, expected, tied=False, drafts=range(2, 3), where="test")
+    with pytest.raises(TensorMismatchError, match=r"layers\.2\..* is one too many"):
+        check_tensors(checkpoint, expected, tied=False, drafts=range(3, 4), where="test")
 
 
 def test_dummy_weights_have_a_config_and_no_tensors(tmp_path: Path) -> None:
