@@ -23,6 +23,7 @@ bool Scheduler::may_fit(const Request& request) const {
     if (!blocked_ || blocked_->handle != request.handle) return true;
     if (running_.empty() && loading_ == 0) return true;
     const std::int64_t published = cache_.published() - blocked_->published;
+    if (cache_.windowed() && published > 0) return true; // one page may close a gap in a long hit
     return cache_.pool(blocked_->group).obtainable() + published >= blocked_->need;
 }
 

@@ -78,7 +78,10 @@ class Cache {
     // The host has the pages of the ticket.
     void stored(Ticket& ticket);
 
-    // Pages ever published: a hit grows by no more than this does.
+    // Whether some group has a window.
+    [[nodiscard]] bool windowed() const { return windowed_; }
+
+    // Pages ever published. Without windows a hit grows by no more than this does.
     [[nodiscard]] std::int64_t published() const { return tree_ ? tree_->adopted() : 0; }
 
     [[nodiscard]] std::string
@@ -99,8 +102,8 @@ class Cache {
 
     const Config& config_;
     const Clock& clock_;
-    bool windowed_ = false; // some group has a window
-    Clock host_clock_{};    // no step names a page of the host
+    bool windowed_ = false;
+    Clock host_clock_{}; // no step names a page of the host
     std::vector<std::unique_ptr<Pool>> pools_;
     std::vector<std::unique_ptr<Pool>> host_pools_;
     std::unique_ptr<Tree> tree_;      // null without a prefix cache

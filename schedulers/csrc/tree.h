@@ -84,7 +84,7 @@ class Tree final : public PageListener {
     // Requires that the node holds no page of this group.
     void adopt(NodeId node, std::int32_t group, SealedPage&& page);
 
-    // Pages ever adopted: a hit grows by no more than this does.
+    // Pages ever adopted.
     [[nodiscard]] std::int64_t adopted() const { return adopted_; }
 
     [[nodiscard]] std::int32_t nodes() const { return to_i32(nodes_.size() - free_.size()) - 1; }

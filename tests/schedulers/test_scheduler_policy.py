@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -194,7 +193,7 @@ def _views(plan: Plan) -> dict[str, object]:
     return {
         "slice": plan.token_ids[1:],
         "slice of a slice": plan.positions[1:][::2],
-        "memoryview": memoryview(plan.seq_lens),
+        "memoryview": memoryview(plan.seq_lens),  # pyright: ignore[reportArgumentType]
         "column of a group": plan.groups[0].table_deltas[:, 2],
         "group": plan.groups[0],
     }

@@ -351,6 +351,29 @@ def test_colliding_prefixes_are_told_apart() -> None:
 # Order
 
 
+def test_one_page_published_may_close_the_gap_in_a_long_hit() -> None:
+    """A window needs only its last pages, so a hit grows by more than is published."""
+    sizes = Sizes(
+        page_size=2,
+        max_batch=4,
+        max_model_len=29,
+        token_budget=11,
+        groups=((18, 8),),
+        host_pages=3,
+        watermark=0.0,
+    )
+    world = SideBySide(sizes)
+    for length, new in ((13, 7), (22, 7)):
+        world.submit([1] * length, new)
+    parent = world.submit([2, 2, 1, 2, 2, 1, 1, 2, 2, 1, 1], 9, priority=2)
+    world.plan()
+    child = world.fork(parent, 8)
+    world.commit()
+    world.plan()
+    world.drain(world.bound())
+    assert world.outputs[child] == world.asked[child].answer
+
+
 def test_a_stream_of_prefills_does_not_delay_a_decode() -> None:
     world = SideBySide(_sizes(400, max_batch=8, token_budget=16))
     decode = world.submit(_prompt(4, 20), 20)
