@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import tiny_config
-from compile_requests import smollm2_config, tiny_model_config
+from compile_requests import smollm2_config, tiny_model_config, tiny_request
 
 from tscompile.ir.errors import ShardSizeError, UnsupportedQuantizationError
 from tscompile.ir.mesh import ParallelSizes
@@ -15,6 +15,7 @@ from tscompile.models import build, cache_layers
 from tscompile.models.blocks import check_blocks
 from tscompile.models.config import from_hf
 from tscompile.models.sizes import size_problems, token_bytes
+from tscompile.passes.pipeline import compile_plan
 
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
 
@@ -100,6 +101,14 @@ def test_blocks_that_divide_are_refused_as_not_supported_yet() -> None:
     with pytest.raises(UnsupportedQuantizationError, match="blocks of 128 x 128") as refusal:
         check_blocks(model, ParallelSizes(4, 4, 8, 4, 1))
     assert "bfloat16" in refusal.value.remedy
+
+
+def test_the_compiler_refuses_them_before_anything_else() -> None:
+    config = from_hf(fp8_config())
+    with pytest.raises(ShardSizeError, match="moe_tp = 8 cuts"):
+        compile_plan(tiny_request(config, ParallelSizes(8, 4, 8, 8, 1)))
+    with pytest.raises(UnsupportedQuantizationError):
+        compile_plan(tiny_request(config, ParallelSizes(4, 4, 4, 4, 1)))
 
 
 def test_models_without_blocks_pass() -> None:
