@@ -22,7 +22,9 @@ from tscompile.checkpoint.gguf_file import GgufFile
 
 _hf = cast("Any", transformers)  # its signatures are partly untyped
 
-Family: TypeAlias = Literal["llama", "llama3", "mistral", "qwen2", "qwen3", "qwen3_moe", "deepseek"]
+Family: TypeAlias = Literal[
+    "llama", "llama3", "mistral", "qwen2", "qwen3", "qwen3_moe", "deepseek", "gpt_oss"
+]
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 VOCAB_SIZE: Final = 384
@@ -98,6 +100,12 @@ def tiny_config(family: Family, **changes: Any) -> Any:
         case "deepseek":  # one dense layer, then shared and grouped experts; YaRN in both places
             fields = {"tie_word_embeddings": False, "rope_parameters": dict(_YARN)}
             return _hf.DeepseekV3Config(**(_DIMS | _DEEPSEEK | fields | changes))
+        case "gpt_oss":  # a window shorter than the tests' prompts; the clamp is felt
+            fields = {"tie_word_embeddings": False, "head_dim": 16, "sliding_window": 32}
+            moe = {"num_local_experts": 12, "num_experts_per_tok": 3, "intermediate_size": 24}
+            rope = {k: v for k, v in _YARN.items() if not k.startswith("mscale")}
+            more = {"rope_parameters": rope | {"truncate": False}, "swiglu_limit": 1.0}
+            return _hf.GptOssConfig(**(_DIMS | fields | moe | more | changes))
 
 
 _YARN: Final[Mapping[str, Any]] = {

@@ -145,7 +145,7 @@ def _parts(world: int, name: str) -> tuple[WeightPart, ...]:
     rows, columns = 0 if axes else None, 1 if axes else None
     return {
         "tokens": (WeightPart("tokens", (VOCAB, HIDDEN), rows, axes),),
-        "positions": (WeightPart("positions", (MAX_LEN, HIDDEN)),),
+        "positions": (WeightPart("places", (MAX_LEN, HIDDEN)),),
         "qkv": (
             WeightPart("query", (HEADS * WIDTH, HIDDEN), rows, axes),
             WeightPart("key", (KV_HEADS * WIDTH, HIDDEN), rows, axes),
@@ -180,7 +180,8 @@ def _program(sizes: Sizes, phase: Phase, tokens: int, sequences: int) -> Program
     slots = build.input("slot_mapping.full", t)
     table = build.input("block_table.full", sequences, max_pages)
     lengths, starts = build.input("seq_lens", sequences), build.input("query_starts", sequences + 1)
-    rows = build.input("logit_rows", sequences)
+    decodes = phase is Phase.DECODE
+    rows = "" if decodes else build.input("logit_rows", sequences)
     for name in NAMES:
         build.value(f"w.{name}", DType.FLOAT32, _weight(world, name).shape, WeightStorage(name))
     pool = (sizes.pages, 2, kv_heads, sizes.page_size, WIDTH)
@@ -219,7 +220,7 @@ def _program(sizes: Sizes, phase: Phase, tokens: int, sequences: int) -> Program
     build.op("kv_write", (key, value, cache, slots), (written,))
     attended = build.op(
         "attention",
-        (query, written, table, lengths, starts),
+        (query, written, table, lengths, starts, None),
         (build.arena("attended", t, heads, WIDTH),),
         scale=SCALE,
         window=0,
@@ -229,7 +230,9 @@ def _program(sizes: Sizes, phase: Phase, tokens: int, sequences: int) -> Program
     out = build.op("linear", (flat, "w.o", None), (build.arena("o", t, HIDDEN),))
     out = reduced("o.sum", out, t, HIDDEN)
     x = build.op("add", (x, out), (build.arena("y", t, HIDDEN),))
-    last = build.op("select_rows", (x, rows), (build.arena("last", sequences, HIDDEN),))
+    last = x
+    if not decodes:
+        last = build.op("select_rows", (x, rows), (build.arena("last", sequences, HIDDEN),))
     logits = build.op(
         "linear", (last, "w.head", None), (build.arena("logits", sequences, VOCAB // world),)
     )

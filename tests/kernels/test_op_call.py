@@ -167,13 +167,13 @@ def test_attention_shapes_are_checked() -> None:
     table, query = t(2, 4, dtype=index), t(5, 6, 16)
     options: dict[str, AttributeValue] = {"scale": 1.0, "window": 0}
     infer = ops.attention.schema.infer
-    assert infer((query, t(9, 2, 3, 4, 16), table, lengths, starts), options) == (query,)
+    assert infer((query, t(9, 2, 3, 4, 16), table, lengths, starts, None), options) == (query,)
     with pytest.raises(ShapeError, match="6 query heads are no multiple of 4 key heads"):
-        infer((query, t(9, 2, 4, 4, 16), table, lengths, starts), options)
+        infer((query, t(9, 2, 4, 4, 16), table, lengths, starts, None), options)
     with pytest.raises(ShapeError, match=r"query is 16, but cache is 8"):
-        infer((query, t(9, 2, 3, 4, 8), table, lengths, starts), options)
+        infer((query, t(9, 2, 3, 4, 8), table, lengths, starts, None), options)
     with pytest.raises(ShapeError, match=r"len\(seq_lens\) \+ 1 is 3, but given is 2"):
-        infer((query, t(9, 2, 3, 4, 16), table, lengths, lengths), options)
+        infer((query, t(9, 2, 3, 4, 16), table, lengths, lengths, None), options)
 
 
 def test_a_collective_refuses_to_run_without_its_ranks() -> None:

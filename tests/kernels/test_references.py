@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaConfig
+from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 
 from tskernels import ops
@@ -103,6 +105,26 @@ def test_write_then_attend_is_contiguous_attention(window: int) -> None:
     for s in range(3):
         want = contiguous_attention(*made[s], scale=0.3, window=window)
         torch.testing.assert_close(torch.cat(got[s]), want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [0, 5])
+def test_sinks_are_gpt_oss(window: int) -> None:
+    """Against transformers' eager attention, which adds a column of sinks to the scores."""
+    n, length, page_size = 6, 13, 4
+    q, k, v = torch.randn(n, 4, 8), torch.randn(length, 2, 8), torch.randn(length, 2, 8)
+    layer = SimpleNamespace(sinks=torch.randn(4), num_key_value_groups=2, training=False)
+    at, seen = torch.arange(length - n, length)[:, None], torch.arange(length)[None]
+    hidden = (seen > at) | ((seen <= at - window) if window else False)
+    attend = cast("Callable[..., tuple[Tensor, Tensor]]", modeling_gpt_oss.eager_attention_forward)
+    heads = (x.transpose(0, 1)[None] for x in (q, k, v))
+    bias = torch.zeros(n, length).masked_fill(hidden, float("-inf"))
+    want, _ = attend(layer, *heads, attention_mask=bias, scaling=0.3)
+    cache = torch.zeros(5, 2, 2, page_size, 8)
+    ops.kv_write(k, v, cache, torch.arange(length, dtype=torch.int32) + page_size)
+    table = torch.tensor([[1, 2, 3, 4]], dtype=torch.int32)
+    sizes = (torch.tensor([length]).int(), torch.tensor([0, n]).int())
+    got = ops.attention(q, cache, table, *sizes, layer.sinks, scale=0.3, window=window)
+    torch.testing.assert_close(got, want[0], rtol=1e-5, atol=1e-6)
 
 
 def test_shards_of_an_embedding_add_up() -> None:

@@ -138,6 +138,7 @@ def attention_case(
     page_size: int = 8,
     window: int = 0,
     padding: int = 3,
+    sinks: bool = False,
 ) -> Make:
     """Sequences of (new rows, total length); everything beyond a length is NaN."""
 
@@ -157,7 +158,9 @@ def attention_case(
         query[rows:] = float("nan")
         starts = ints(*accumulate((new for new, _ in lengths), initial=0))
         inputs = (query.view(-1, heads[0], width), cache, table, ints(*(n for _, n in lengths)))
-        return Case((*inputs, starts), {"scale": width**-0.5, "window": window}, rows)
+        beside = normal(dtype, heads[0]) if sinks else None
+        options = {"scale": width**-0.5, "window": window}
+        return Case((*inputs, starts, beside), options, rows)
 
     return make
 
@@ -213,7 +216,7 @@ def mla_case(*lengths: tuple[int, int], absorbed: bool, heads: int = 3, page_siz
         grouped = attention_case(
             *lengths, heads=(heads, 1), width=rank + turned, page_size=page_size
         )(dtype)
-        query, cache, *rest = grouped.inputs
+        query, cache, *rest = grouped.inputs[:5]
         assert query is not None
         assert cache is not None
         parts = column_slice(dtype, query.shape[0], heads * (nope + turned))
@@ -356,6 +359,8 @@ CASES: Mapping[str, tuple[Make, ...]] = {
         attention_case((70, 150), (40, 40), heads=(4, 4), width=10, page_size=5),
         attention_case((1, 100), (1, 3), window=64, heads=(8, 1), width=128, page_size=16),
         attention_case((0, 0), (0, 0), padding=4),
+        attention_case((1, 9), (5, 5), (7, 30), sinks=True),
+        attention_case((1, 9), (5, 20), (7, 30), window=6, sinks=True),
     ),
     "route": (
         route_case(7, 5, top_k=1),

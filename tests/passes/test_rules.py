@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tscompile.ir.placement import Partial, Placement, Replicate, Shard
+from tscompile.rewrites.table import REWRITES
 from tscompile.rules import RULES, OpTypes, Strategy
 from tskernels.op import resolve_attributes, tensor_type
 from tskernels.ops import OPS
@@ -40,6 +41,9 @@ ROWS = tuple(range(6))
 # Two sequences of 3 rows each, on pages 1 and 2 of four tokens.
 SLOTS, TABLE = whole(4, 5, 6, 8, 9, 10), torch.tensor([[1], [2]], dtype=torch.int32)
 LENS, STARTS = whole(3, 3), whole(0, 3, 6)
+# Two of six experts for each row; the last row reaches none.
+IDS = torch.tensor([[0, 5], [3, 1], [2, 4], [5, 0], [1, 2], [-1, -1]], dtype=torch.int32)
+NETWORK = (draw(6, 3, 5), draw(6, 3, 5, seed=1), draw(6, 5, 3, seed=2))
 
 CASES = (
     Case("linear", (draw(6, 9), draw(12, 9), draw(12)), {}),
@@ -55,8 +59,20 @@ CASES = (
     Case("kv_write", (draw(6, 3, 4), draw(6, 3, 4, seed=1), draw(3, 2, 3, 4, 4), SLOTS), {}),
     Case(
         "attention",
-        (draw(6, 6, 4), draw(3, 2, 3, 4, 4), TABLE, LENS, STARTS),
+        (draw(6, 6, 4), draw(3, 2, 3, 4, 4), TABLE, LENS, STARTS, None),
         {"scale": 0.5, "window": 0},
+    ),
+    Case(
+        "attention",
+        (draw(6, 6, 4), draw(3, 2, 3, 4, 4), TABLE, LENS, STARTS, draw(6)),
+        {"scale": 0.5, "window": 2},
+    ),
+    Case("route", (draw(6, 9), SLOTS, draw(9)), {"top_k": 2, "groups": 3, "top_groups": 2}),
+    Case("experts", (draw(6, 5), IDS, draw(6, 2), *NETWORK, None, None, None), {}),
+    Case(
+        "experts",
+        (draw(6, 5), IDS, draw(6, 2), *NETWORK, draw(6, 3), draw(6, 3), draw(6, 5)),
+        {"activation": "swiglu", "alpha": 1.7, "limit": 2.0},
     ),
     Case("latent_write", (draw(6, 5), draw(6, 1, 4), draw(3, 1, 1, 4, 9), SLOTS), {}),
     *(
@@ -136,6 +152,8 @@ def test_strategy(case: Case, strategy: Strategy) -> None:
         changes: dict[str, object] = {}
         if case.op == "embedding" and strategy.inputs[1] == Shard(0):
             changes["vocab_start"] = rank * 3
+        if case.op == "experts" and strategy.inputs[3] == Shard(0):
+            changes["expert_start"] = rank * 2
         results.append(run(case, [value[rank] for value in held], **changes))
     for position, placement in enumerate(strategy.outputs):
         parts = [result[position] for result in results]
@@ -145,7 +163,7 @@ def test_strategy(case: Case, strategy: Strategy) -> None:
 
 
 def test_every_op_that_a_model_may_call_has_a_rule_and_a_case() -> None:
-    for_compiler = {"mask", "permute", "slice"}
+    for_compiler = {"mask", "permute", "slice", "dispatch", "combine", *REWRITES}
     called = {
         name
         for name, op in OPS.items()

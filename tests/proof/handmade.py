@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from proof.writer import Axes, Writer
+from proof.writer import Axes, Writer, plan_of
 
 from tscompile.freeze.certificate import certify
 from tscompile.ir.mesh import ParallelSizes
@@ -19,7 +19,6 @@ from tscompile.models.config import ModelConfig, from_hf
 from tskernels.schema import DType
 from tsruntime.artifact.proof.certificate import Certificate
 from tsruntime.artifact.schema import (
-    SCHEMA_VERSION,
     Axis,
     CacheGroup,
     CacheStorage,
@@ -126,20 +125,7 @@ class Lowering:
             hidden = self._attention(layer, hidden, table)
             hidden = self._mlp(layer, hidden)
         output = self._head(hidden)
-        name = f"{self.phase}_{self.tokens}x{self.sequences}"
-        values = tuple(self.w.values.values())
-        return Program(
-            name=name,
-            phase=self.phase,
-            tokens=self.tokens,
-            sequences=self.sequences,
-            logits="last",
-            inputs=inputs,
-            values=values,
-            ops=tuple(self.w.ops),
-            output=output,
-            arena_bytes=self.w.end,
-        )
+        return self.w.program(self.phase, self.tokens, self.sequences, inputs, output)
 
     def _inputs(self) -> tuple[str, ...]:
         shapes: dict[str, tuple[int, ...]] = {
@@ -233,6 +219,7 @@ class Lowering:
             "block_table.full",
             "seq_lens",
             "query_starts",
+            None,
             module=base,
             scale=dim**-0.5,
         )
@@ -309,16 +296,13 @@ def handmade_plan(
     layers = tuple(range(config.layers))
     group = CacheGroup("full", layers, heads, config.head_dim, dtype, spread.attn)
     most = max(sequences for _, _, sequences in sizes)
-    return Plan(
-        schema_version=SCHEMA_VERSION,
-        name="handmade",
-        architecture=config.architecture,
-        target=Target("cpu", "any", "cpu-gloo"),
-        mesh=mesh,
-        dtype=dtype,
-        vocab_size=config.vocab_size,
-        limits=Limits(PAGE_SIZE * MAX_PAGES, most, max(t for _, t, _ in sizes), MAX_PAGES),
-        kv_cache=KvCache(PAGE_SIZE, PAGES, (group,)),
-        weights=tuple(weights.values()),
-        programs=tuple(programs),
+    return plan_of(
+        "handmade",
+        mesh,
+        dtype,
+        config.vocab_size,
+        Limits(PAGE_SIZE * MAX_PAGES, most, max(t for _, t, _ in sizes), MAX_PAGES),
+        KvCache(PAGE_SIZE, PAGES, (group,)),
+        weights,
+        programs,
     )

@@ -8,7 +8,9 @@ from torch import nn
 from tscompile.models.annotations import CacheLayer, CausalLM
 from tscompile.models.config import ModelConfig
 from tscompile.models.config.deepseek import DeepseekConfig
+from tscompile.models.config.gpt_oss import GptOssConfig
 from tscompile.models.deepseek import DeepseekForCausalLM
+from tscompile.models.gpt_oss import GptOssForCausalLM
 from tscompile.models.llama import LlamaForCausalLM
 from tscompile.models.qwen3_moe import Qwen3MoeForCausalLM
 
@@ -35,6 +37,8 @@ def _build(config: ModelConfig) -> CausalLM:
     match config:
         case DeepseekConfig():
             return DeepseekForCausalLM(config)
+        case GptOssConfig():
+            return GptOssForCausalLM(config)
         case ModelConfig(architecture="Qwen3MoeForCausalLM"):
             return Qwen3MoeForCausalLM(config)
         case _:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from tscompile.ir.mesh import ATTN_KV, ATTN_TP, DENSE_TP
 from tscompile.models.annotations import (
+    Annotation,
     Boundary,
     CacheLayer,
     ForwardInputs,
@@ -34,7 +36,9 @@ class Attention(nn.Module):
 
     boundary = Boundary(input=Replicate(ATTN_TP), output=Partial(ATTN_TP))
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(
+        self, config: ModelConfig, group: str = FULL, window: int = 0, *, sinks: bool = False
+    ) -> None:
         super().__init__()
         hidden, dim = config.hidden, config.head_dim
         rows, columns = Shard(ATTN_TP, dim=0), Shard(ATTN_TP, dim=1)
@@ -46,7 +50,9 @@ class Attention(nn.Module):
         self.o_proj = Linear(config.heads * dim, hidden, bias=config.o_bias, placement=columns)
         self.q_norm = RMSNorm(dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(dim, config.norm_eps) if config.qk_norm else nn.Identity()
-        self.head_dim, self.window = dim, config.window
+        self.sinks = nn.Parameter(torch.empty(config.heads)) if sinks else None
+        self.placements: Mapping[str, Annotation] = {"sinks": Shard(ATTN_TP, dim=0)}
+        self.head_dim, self.group, self.window = dim, group, window
         self.scale = dim**-0.5
 
     def forward(self, x: Tensor, table: Tensor, inputs: ForwardInputs, cache: Tensor) -> Tensor:
@@ -55,13 +61,14 @@ class Attention(nn.Module):
         query, key, value = (ops.unflatten(part, size=self.head_dim) for part in parts)
         query, key = self.q_norm(query), self.k_norm(key)
         query, key = ops.rotary(query, table), ops.rotary(key, table)
-        written = ops.kv_write(key, value, cache, inputs.slot_mapping[FULL])
+        written = ops.kv_write(key, value, cache, inputs.slot_mapping[self.group])
         mixed = ops.attention(
             query,
             written,
-            inputs.block_table[FULL],
+            inputs.block_table[self.group],
             inputs.seq_lens,
             inputs.query_starts,
+            self.sinks,
             scale=self.scale,
             window=self.window,
         )
@@ -92,7 +99,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden, config.norm_eps)
-        self.self_attn = Attention(config)
+        self.self_attn = Attention(config, FULL, config.window)
         self.post_attention_layernorm = RMSNorm(config.hidden, config.norm_eps)
         self.mlp = MLP(config)
 

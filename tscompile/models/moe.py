@@ -69,6 +69,20 @@ class Experts(nn.Module):
         )
 
 
+def routed(moe: MoeConfig, logits: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """`ops.route` as `moe` has it: weights and ids [T, k] from logits [T, E]."""
+    return ops.route(
+        logits,
+        slots,
+        top_k=moe.top_k,
+        scoring=moe.scoring,
+        normalize=moe.normalize,
+        groups=moe.groups,
+        top_groups=moe.top_groups,
+        scale=moe.scale,
+    )
+
+
 class SparseMoe(nn.Module):
     """A linear router and the experts that it chooses.
 
@@ -84,14 +98,5 @@ class SparseMoe(nn.Module):
 
     def forward(self, x: Tensor, slots: Tensor) -> Tensor:
         """X [T, H] to [T, H]; `slots` [T] of a cache group tell padding rows."""
-        weights, ids = ops.route(
-            self.gate(x),
-            slots,
-            top_k=self.moe.top_k,
-            scoring=self.moe.scoring,
-            normalize=self.moe.normalize,
-            groups=self.moe.groups,
-            top_groups=self.moe.top_groups,
-            scale=self.moe.scale,
-        )
+        weights, ids = routed(self.moe, self.gate(x), slots)
         return self.experts(x, ids, weights)

@@ -51,9 +51,9 @@ def _attention_flops(types: OpTypes) -> int:
 
 ATTENTION = Rule(
     "attention",
-    always(Strategy((S1, S2, R, R, R), (S1,)), everywhere(5)),
+    always(Strategy((S1, S2, R, R, R, S0), (S1,)), everywhere(6)),
     _attention_flops,
     lambda types: 4 * size_in_bytes(types.outputs[0]),
-    by_replica=Strategy((S0,) * 5, (S0,)),
-    by_sharing=Strategy((S1, R, R, R, R), (S1,)),
+    by_replica=Strategy((*(S0,) * 5, R), (S0,)),
+    by_sharing=Strategy((S1, R, R, R, R, S0), (S1,)),
 )

@@ -9,6 +9,7 @@ from typing import cast
 from tscompile.ir.errors import ModelConfigError
 from tscompile.models.config.base import ModelConfig
 from tscompile.models.config.deepseek import read_deepseek
+from tscompile.models.config.gpt_oss import read_gpt_oss
 from tscompile.models.config.llama import read_llama
 from tscompile.models.config.qwen3_moe import read_qwen3_moe
 
@@ -17,6 +18,7 @@ __all__ = ["ARCHITECTURES", "ModelConfig", "from_hf"]
 _READERS: Mapping[str, Callable[[Mapping[str, object], str], ModelConfig]] = MappingProxyType(
     {
         "DeepseekV3ForCausalLM": read_deepseek,
+        "GptOssForCausalLM": read_gpt_oss,
         "LlamaForCausalLM": read_llama,
         "MistralForCausalLM": read_llama,
         "Qwen2ForCausalLM": read_llama,

@@ -36,3 +36,5 @@ def attention(dims: Dims, names: Scope, op: TracedOp) -> None:
     query, cache = name_of(op, 0), name_of(op, 1)
     dims.same(names(query, 2), names(cache, 4))
     dims.groups.append((names(query, 1), names(cache, 2)))
+    if op.inputs[5] is not None:
+        dims.same(names(op.inputs[5], 0), names(query, 1))

@@ -6,7 +6,7 @@ Every row sees its keys in one fixed order: the same bits in decode and in prefi
 from __future__ import annotations
 
 from tskernels import _cpu
-from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec
+from tskernels.kernel import PERFORMANT, BoundCall, Kernel, KernelSpec, Trait
 from tskernels.layout import cache_extent, grid, index_address
 from tskernels.signatures import float32, indices
 
@@ -64,5 +64,6 @@ SPECS = (
         bind_attention,
         PERFORMANT,
         {**float32("query", "cache"), **indices("block_table", "seq_lens", "query_starts")},
+        traits=(Trait("takes no sinks", lambda query: query.dtypes[5] is None),),
     ),
 )

@@ -31,6 +31,7 @@ def attention(
     block_table: Tensor,
     seq_lens: Tensor,
     query_starts: Tensor,
+    sinks: Tensor | None = None,
     *,
     scale: float,
     window: int = 0,
@@ -41,7 +42,9 @@ def attention(
     sequence; seq_lens [S] tokens in the cache, new rows included; query_starts [S + 1], so that
     sequence s owns the rows query_starts[s] to query_starts[s + 1] - 1, the last of which is at
     position seq_lens[s] - 1. Query head h reads key head h // (hq / hkv). With window > 0 a row
-    sees the last `window` positions up to its own. To [T, hq, D]; rows of no sequence are zero
+    sees the last `window` positions up to its own. A head's entry of `sinks` [hq] stands beside its
+    scores in the softmax and takes its share of the weight, with no value (arXiv 2309.17453, as in
+    GPT-OSS). To [T, hq, D]; rows of no sequence are zero
     here and may be anything elsewhere. Softmax in float32 (float64 for float64 inputs).
     """
     out = torch.zeros_like(query, memory_format=torch.contiguous_format)
@@ -51,7 +54,7 @@ def attention(
         if first < last:
             keys, values = _gather(cache, block_table[s], length)
             rows = query[first:last]
-            out[first:last] = _attend(rows, keys, values, scale=scale, window=window)
+            out[first:last] = _attend(rows, keys, values, sinks, scale=scale, window=window)
     return out
 
 
@@ -67,7 +70,15 @@ def _gather(cache: Tensor, pages: Tensor, length: int) -> tuple[Tensor, Tensor]:
     return cache[rows, 0, :, offsets], cache[rows, 1, :, offsets]
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, window: int) -> Tensor:
+def _attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    sinks: Tensor | None,
+    *,
+    scale: float,
+    window: int,
+) -> Tensor:
     wide = torch.promote_types(query.dtype, torch.float32)
     group = query.shape[1] // keys.shape[1]
     q = query.to(wide).transpose(0, 1)
@@ -79,5 +90,10 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, *, scale: float, window
     hidden = seen > own
     if window > 0:
         hidden |= seen <= own - window
-    weights = ((q @ k) * scale).masked_fill(hidden, float("-inf")).softmax(dim=-1)
+    scores = ((q @ k) * scale).masked_fill(hidden, float("-inf"))
+    if sinks is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        beside = sinks.to(wide).view(-1, 1, 1).expand(-1, query.shape[0], 1)
+        weights = torch.cat((scores, beside), dim=-1).softmax(dim=-1)[:, :, :-1]
     return (weights @ v).transpose(0, 1).to(query.dtype)

@@ -53,6 +53,10 @@ def _infer_attention(
         heads % kv_heads == 0,
         f"attention: {heads} query heads are no multiple of {kv_heads} key heads",
     )
+    if inputs[5] is not None:
+        sinks = ranked("attention.sinks", inputs[5], 1)
+        same_dtype("attention", query=query, sinks=sinks)
+        same("attention sinks", ("query heads", heads), ("len(sinks)", sinks.shape[0]))
     window = integer_attribute(attributes, "window")
     require(window >= 0, f"attention: window is {window}, but 0 (none) is the least")
     return (query,)

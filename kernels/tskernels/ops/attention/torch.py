@@ -29,7 +29,7 @@ def bind_kv_write(call: BoundCall) -> Kernel:
 def bind_attention(call: BoundCall) -> Kernel:
     """One scaled_dot_product_attention a sequence, over its keys gathered from the pages."""
     query, cache, table, lengths, starts = (call.tensor(i) for i in range(5))
-    y = call.outputs[0]
+    y, sinks = call.outputs[0], call.inputs[5]
     scale = call.number("scale")
     window = call.integer("window")
 
@@ -40,17 +40,46 @@ def bind_attention(call: BoundCall) -> Kernel:
             if first == last:
                 continue
             keys, values = _gather(cache, table[s], length)
-            heads = functional.scaled_dot_product_attention(
-                query[first:last].transpose(0, 1).unsqueeze(0),
-                keys,
-                values,
-                attn_mask=_visible(last - first, length, window),
-                scale=scale,
-                enable_gqa=True,
-            )
+            visible = _visible(last - first, length, window)
+            rows = query[first:last].transpose(0, 1).unsqueeze(0)
+            if sinks is not None:
+                heads = _with_sinks(rows, keys, values, sinks, visible, scale)
+            else:
+                heads = functional.scaled_dot_product_attention(
+                    rows, keys, values, attn_mask=visible, scale=scale, enable_gqa=True
+                )
             y[first:last] = heads.squeeze(0).transpose(0, 1)
 
     return run
+
+
+def _with_sinks(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    sinks: Tensor,
+    visible: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """Attention [1, hq, n, D] with one more score a query head, which has no value.
+
+    The sink is a further key, of score 0 by the product and of the sink's size by the mask, with a
+    value of zeros, so that the library's own kernel does the rest.
+    """
+    rows, length = query.shape[2], keys.shape[2]
+    bias = query.new_zeros(query.shape[1], rows, length + 1)
+    if visible is not None:
+        bias[:, :, :length].masked_fill_(~visible, float("-inf"))
+    bias[:, :, length] = sinks.unsqueeze(1)
+    blank = keys.new_zeros(1, keys.shape[1], 1, keys.shape[3])
+    return functional.scaled_dot_product_attention(
+        query,
+        torch.cat((keys, blank), dim=2),
+        torch.cat((values, blank), dim=2),
+        attn_mask=bias,
+        scale=scale,
+        enable_gqa=True,
+    )
 
 
 def _integers(values: Tensor) -> list[int]:
@@ -87,6 +116,6 @@ SPECS = (
         "torch",
         bind_attention,
         PORTABLE,
-        {**floats("query", "cache"), **indices("block_table", "seq_lens", "query_starts")},
+        {**floats("query", "cache", "sinks"), **indices("block_table", "seq_lens", "query_starts")},
     ),
 )

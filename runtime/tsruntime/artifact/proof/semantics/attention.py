@@ -60,9 +60,13 @@ def kv_write(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Lo
 
 def attention(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """All rows of one replica over its own pages; each query head by its own key head."""
-    query, cache, table, lengths, starts = (present(x).only for x in inputs)
+    query, cache, table, lengths, starts = (present(x).only for x in inputs[:5])
+    sinks = None if inputs[5] is None else inputs[5].only
     complete("query", query)
-    match = traced.find("attention", attributes, query, cache, table, lengths, starts)
+    match = traced.find("attention", attributes, query, cache, table, lengths, starts, sinks)
+    if sinks is not None:
+        complete("sinks", sinks)
+        equal("the heads of its query and of its sinks", match.tiles[0][1], match.tiles[5][0])
     same_replica(
         traced, query=query, cache=cache, block_table=table, seq_lens=lengths, query_starts=starts
     )
