@@ -71,7 +71,7 @@ def serving(artifact: Path, errors: Path) -> Generator[Server]:
 
 
 def _address(process: subprocess.Popen[str], errors: Path) -> str:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while time.monotonic() < end and process.poll() is None:
         if found := re.search(r"http://127\.0\.0\.1:\d+", errors.read_text()):
             return found[0]

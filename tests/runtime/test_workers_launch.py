@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,22 +13,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from ranks_in_threads import TIMEOUT, on_ranks
 from tiny_artifact import write_artifact, write_tiny_artifact
-from tiny_plan import tiny_greedy, tiny_plan, whole_weights
+from tiny_plan import Sizes, tiny_greedy, tiny_plan, whole_weights
 from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 from tsruntime.artifact.errors import TargetMismatch
-from tsruntime.artifact.schema import Target
+from tsruntime.artifact.schema import Op, Target
 from tsruntime.engine.messages import Event, Shutdown, Submit, TokenOutput
 from tsruntime.executor.collectives import connect
 from tsruntime.sampling.params import SamplingParams
 from tsruntime.workers.errors import PlanMismatch, RankFailed
 from tsruntime.workers.launch import Workers, launch
 from tsruntime.workers.rank import check_target, compare_plans
+from tsruntime.workers.settings import RankSettings
 
 WHOLE = whole_weights()
 READY_SECONDS = 120
@@ -115,6 +119,44 @@ def test_a_rank_that_cannot_load_says_why(tmp_path: Path) -> None:
     artifact = write_artifact(tmp_path, replace(tiny_plan(), target=stranger))
     with launch(artifact) as workers, pytest.raises(RankFailed, match="built for cpu vax"):
         workers.wait_ready(READY_SECONDS)
+
+
+def test_a_plan_edited_by_hand_is_refused_though_its_seal_is_whole(tmp_path: Path) -> None:
+    plan = tiny_plan(Sizes(world=3))
+
+    def edited(op: Op) -> Op:
+        reduces = op.op == "all_reduce"
+        return replace(op, attributes={**op.attributes, "reduce": "max"}) if reduces else op
+
+    programs = tuple(replace(p, ops=tuple(map(edited, p.ops))) for p in plan.programs)
+    artifact = write_artifact(tmp_path, replace(plan, programs=programs))
+    with launch(artifact) as workers, pytest.raises(RankFailed) as caught:
+        workers.wait_ready(READY_SECONDS)
+    assert "rank 0 failed: error[TS0507]" in str(caught.value)
+    assert "rebuild the artifact; never edit plan.json" in str(caught.value)
+
+
+def test_a_rank_with_another_plan_is_refused_at_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = Sizes(world=3)
+    artifact = write_artifact(tmp_path / "one", tiny_plan(sizes))
+    other = write_artifact(tmp_path / "other", tiny_plan(replace(sizes, pages=40)))
+
+    def settings(**given: Any) -> RankSettings:
+        mine = RankSettings(**given)
+        return replace(mine, artifact=str(other)) if mine.rank == 1 else mine
+
+    monkeypatch.setattr("tsruntime.workers.launch.RankSettings", settings)
+    with launch(artifact) as workers, pytest.raises(RankFailed) as caught:
+        workers.wait_ready(READY_SECONDS)
+    told = r"error\[TS0612\]: .*: rank 0 has plan (\w+), rank 1 has plan (\w+)"
+    found = re.search(told, str(caught.value))
+    assert found is not None, str(caught.value)
+    digests = [
+        hashlib.sha256((path / "plan.json").read_bytes()).hexdigest() for path in (artifact, other)
+    ]
+    assert found.groups() == tuple(digest[:12] for digest in digests)
 
 
 LAUNCHER = """

@@ -20,9 +20,10 @@ from torch.distributed import (
 
 from tskernels.platform import cpu_arch, set_num_threads
 from tskernels.registry import REGISTRY
-from tsruntime.artifact.check import check_plan
 from tsruntime.artifact.errors import TargetMismatch
 from tsruntime.artifact.load import load_plan
+from tsruntime.artifact.proof.checker import check_proof
+from tsruntime.artifact.proof.load import load_certificate
 from tsruntime.artifact.schema import Plan, Target
 from tsruntime.artifact.weights import WeightStore
 from tsruntime.engine.channel import Channel, Followers, NoFollowers
@@ -121,7 +122,8 @@ def _load(path: Path, rank: int) -> Plan:
     if not pins(plan) <= set(REGISTRY.names()):
         REGISTRY.load_plugins()
     if rank == 0:
-        check_plan(plan)  # once: the others hold the same one, or `compare_plans` refuses
+        # once: the others hold the same plan, or `compare_plans` refuses
+        check_proof(plan, load_certificate(path))
     return plan
 
 
