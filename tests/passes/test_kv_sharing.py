@@ -16,6 +16,7 @@ from proof.edits import with_weight
 from tscompile.freeze.certificate import certify
 from tscompile.ir.errors import MeshError
 from tscompile.ir.mesh import ATTN_KV, ATTN_TP, ParallelSizes, build_mesh, sharing_axes
+from tscompile.ir.request import Buckets, LimitsRequest
 from tscompile.passes.pipeline import compile_plan
 from tscompile.rules import RULES
 from tscompile.simulate.simulate import TOLERANCE, simulate
@@ -23,6 +24,9 @@ from tskernels import ops
 from tsruntime.artifact.proof.checker import check_proof
 from tsruntime.artifact.proof.errors import PlanUnproven
 from tsruntime.artifact.schema import Axis
+
+SMALL = Buckets((2,), ((16, 2),))
+LIMITS = LimitsRequest(max_model_len=40, max_batch=2, token_budget=16)
 
 
 def test_attention_is_cut_again_by_kv_heads() -> None:
@@ -81,7 +85,7 @@ def test_equals_the_unsharded_model(
 def test_each_replica_shares_its_own() -> None:
     """Two replicas of four ranks, two KV heads; proven, and every value simulated."""
     config = tiny_model_config("qwen2", num_key_value_heads=2, num_hidden_layers=2)
-    request = tiny_request(config, ParallelSizes(8, 4, 8))
+    request = tiny_request(config, ParallelSizes(8, 4, 8), buckets=SMALL, limits=LIMITS)
     plan, certificate = compile_plan(request).plan, certify(request)
     check_proof(plan, certificate)
     assert all(r.worst.error <= TOLERANCE for r in simulate(plan, certificate, rounds=1))
