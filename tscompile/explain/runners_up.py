@@ -11,7 +11,7 @@ import numpy as np
 from tscompile.cost.model import Price
 from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.errors import NoStrategyError
-from tscompile.search.drafts import Solved, solved
+from tscompile.search.drafts import Seen, Solved, read, solved
 from tscompile.search.graph import Indices, step_graph
 from tscompile.search.layout import MeshAxes
 from tscompile.search.policies import Limits, PolicyName
@@ -67,18 +67,22 @@ class Excluding:
 
     def signature(self, operation: Operation) -> tuple[object, ...]:
         """What it says of an op, for telling layers apart."""
-        return () if self.policy is None else self.policy.signature(operation)
+        limits = () if self.policy is None else self.policy.signature(operation)
+        if self.outputs[0] in _anywhere(operation.outputs):
+            return (*limits, self.outputs, self.option)
+        return limits
 
 
 def choices(
     draft: Draft, program: DraftProgram, compiler: Compiler, policy: PolicyName
 ) -> tuple[Solved, list[Choice]]:
     """A program's cheapest run, and each distinct choice of it with its runner-up."""
-    best = solved(draft, program, compiler, policy)
+    seen = read(draft, program)
+    best = solved(draft, seen, compiler, policy)
     found: list[Choice] = []
     for runs in _alike(best):
         run = runs[0]
-        other = _without(draft, program, compiler, policy, run)
+        other = _without(draft, seen, compiler, policy, run)
         node = best.reading.nodes.get(best.program.operations[run.position].name)
         layers = tuple(sorted({layer for r in runs for layer in _layers(r.outputs)}))
         instead = None if other is None else _doing(other, run)
@@ -89,7 +93,7 @@ def choices(
 
 def _without(
     draft: Draft,
-    program: DraftProgram,
+    seen: Seen,
     compiler: Compiler,
     policy: PolicyName,
     run: Run,
@@ -97,7 +101,7 @@ def _without(
     outputs = _anywhere(run.outputs)
     try:
         return solved(
-            draft, program, compiler, policy, lambda limits: Excluding(limits, outputs, run.option)
+            draft, seen, compiler, policy, lambda limits: Excluding(limits, outputs, run.option)
         )
     except NoStrategyError:
         return None

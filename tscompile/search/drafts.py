@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tscompile.cost.model import CostModel
 from tscompile.cost.topology import Topology
 from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.errors import DeviceMemoryError
-from tscompile.search.layouts import layouts, weighed, weight_bytes
+from tscompile.ir.placement import Placements
+from tscompile.search.layouts import laid_out, layouts, weighed, weight_bytes
 from tscompile.search.offers import Offers
 from tscompile.search.policies import Limits, PolicyName, check_expressible, policy_of
 from tscompile.search.program import Program
@@ -18,6 +19,14 @@ from tscompile.search.segment import Compiler
 from tscompile.search.solution import Solution, solve
 from tscompile.search.streams import with_identities
 from tscompile.search.writing import Writing
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One program of a draft as the search sees it."""
+
+    reading: Reading
+    program: Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +51,54 @@ def place(
     nor the annotations around it, DeviceMemoryError where no layout fits.
     """
     compiler = Compiler(CostModel(topology, draft.mesh.axes))
-    best: tuple[int, Draft, list[Solved]] | None = None
-    for laid_out in _fitting(draft, topology, cache_bytes):
-        runs = [solved(laid_out, program, compiler, policy) for program in laid_out.programs]
-        time = weighed(laid_out, [run.solution.price for run in runs])
+    seen = [read(draft, program) for program in draft.programs]
+    best: tuple[int, Mapping[str, Placements], list[Solved]] | None = None
+    for placed in _fitting(draft, topology, cache_bytes):
+        moved = [Seen(*one.reading.laid_out(one.program, placed)) for one in seen]
+        runs = [solved(draft, one, compiler, policy) for one in moved]
+        time = weighed(draft, [run.solution.price for run in runs])
         if best is None or time < best[0]:
-            best = time, laid_out, runs
+            best = time, placed, runs
     assert best is not None
-    _, chosen, runs = best
-    placed = (Writing(r.reading, r.program, r.solution, compiler.costs).run() for r in runs)
-    return replace(chosen, programs=tuple(placed))
+    _, placed, runs = best
+    written = (Writing(r.reading, r.program, r.solution, compiler.costs).run() for r in runs)
+    return replace(laid_out(draft, placed), programs=tuple(written))
 
 
-def _fitting(draft: Draft, topology: Topology, cache_bytes: int) -> list[Draft]:
+def _fitting(draft: Draft, topology: Topology, cache_bytes: int) -> list[Mapping[str, Placements]]:
     every = list(layouts(draft))
     if topology.capacity is None:
         return every
-    fitting = [d for d in every if weight_bytes(d) + cache_bytes <= topology.capacity]
-    if not fitting:
-        least = min(map(weight_bytes, every))
+    bytes_ = [weight_bytes(draft, placed) for placed in every]
+    if min(bytes_) + cache_bytes > topology.capacity:
         raise DeviceMemoryError(
-            f"a rank holds {least / 1e9:.2f} GB of weights and {cache_bytes / 1e9:.2f} GB of KV "
-            f"cache, but a device of {topology.name} has {topology.capacity / 1e9:.0f} GB",
+            f"a rank holds {min(bytes_) / 1e9:.2f} GB of weights and {cache_bytes / 1e9:.2f} GB of "
+            f"KV cache, but a device of {topology.name} has {topology.capacity / 1e9:.0f} GB",
             remedy="cut the weights over more ranks, or give the KV cache less",
             where="parallel",
         )
-    return fitting
+    pairs = zip(every, bytes_, strict=True)
+    return [placed for placed, size in pairs if size + cache_bytes <= topology.capacity]
+
+
+def read(draft: Draft, program: DraftProgram) -> Seen:
+    """A program of the draft as the search sees it."""
+    constants = {weight.name for weight in draft.weights.values() if weight.constant is not None}
+    reading = Reading(draft.mesh, with_identities(program), constants)
+    return Seen(reading, reading.program())
 
 
 def solved(
     draft: Draft,
-    program: DraftProgram,
+    seen: Seen,
     compiler: Compiler,
     policy: PolicyName,
     narrowed: Callable[[Limits | None], Limits | None] = lambda limits: limits,
 ) -> Solved:
-    """One program of a draft, run most cheaply under a policy, `narrowed` further."""
-    constants = {weight.name for weight in draft.weights.values() if weight.constant is not None}
-    reading = Reading(draft.mesh, with_identities(program), constants)
-    abstract = reading.program()
-    check_expressible(policy, draft.mesh, abstract)
-    limits = narrowed(policy_of(policy, draft.mesh, abstract))
-    sharing = compiler.sharing(limits, reading.rule, Offers(reading, draft.target))
-    return Solved(reading, abstract, solve(sharing.compile_(abstract)))
+    """A program, run most cheaply under a policy, `narrowed` further."""
+    reading, program = seen.reading, seen.program
+    check_expressible(policy, draft.mesh, program)
+    limits = narrowed(policy_of(policy, draft.mesh, program))
+    offers, mode = Offers(reading, draft.target), reading.draft.phase.value
+    sharing = compiler.sharing(limits, reading.rule, offers, mode)
+    return Solved(reading, program, solve(sharing.compile_(program)))

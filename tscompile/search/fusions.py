@@ -196,11 +196,9 @@ def reduced(
     `summand` says which input of `first` is due to be reduced.
     """
     core = _core(costs, reduction, values[first.outputs[0]])
-    moved = core.due + core.stream
+    moved = core.tile * (len(first.inputs) + 2)
     requires = [core.places[1]] * len(first.inputs)
     requires[summand] = core.places[0]
-    if len(first.inputs) == 2:
-        moved = moved + core.residual
     return Batch(
         f"{reduction.name}+{first.kind}+{norm.kind}",
         2,
@@ -219,14 +217,13 @@ def reduced(
 class _Core:
     """A reduction over values of one view, a column a way to lay it out.
 
-    Placement numbers of summand, residual, sum and normed; bytes of the tiles of the summand, of
-    the residual, and of what is written; what goes over the wire.
+    Placement numbers of summand, residual, sum and normed; bytes of a tile as the residual has it,
+    on which the add and norm work; what goes over the wire. As of any collective, what is moved
+    for it is in its wires.
     """
 
     places: tuple[Indices, ...]
-    due: Indices
-    residual: Indices
-    stream: Indices
+    tile: Indices
     wires: Prices
 
 
@@ -235,8 +232,7 @@ def _core(costs: CostModel, reduction: Reduction, view: View) -> _Core:
     places, reducing = _places(costs, reduction, view)
     wires, able = _wires(costs, reduction, view, places[0], reducing)
     kept = tuple(row[able] for row in places)
-    due, residual, total, normed = (_tile_bytes(costs, view, row) for row in kept)
-    return _Core(kept, due, residual, total + normed, wires)
+    return _Core(kept, _tile_bytes(costs, view, kept[1]), wires)
 
 
 def _places(

@@ -16,12 +16,11 @@ STEPS: Mapping[Phase, int] = {Phase.DECODE: 8, Phase.EXTEND: 1}
 """How often a program of a phase is assumed to run: eight decode steps for one that prefills."""
 
 
-def layouts(draft: Draft) -> Iterator[Draft]:
-    """The draft under every combination of its weights' layouts, its own first."""
+def layouts(draft: Draft) -> Iterator[Mapping[str, Placements]]:
+    """Every combination of the layouts of the draft's free weights, its own first."""
     free = [weight for weight in draft.weights.values() if len(weight.layouts) > 1]
     for chosen in product(*(weight.layouts for weight in free)):
-        placed = {weight.name: p for weight, p in zip(free, chosen, strict=True)}
-        yield _laid_out(draft, placed) if placed else draft
+        yield {weight.name: placed for weight, placed in zip(free, chosen, strict=True)}
 
 
 def weighed(draft: Draft, prices: Sequence[Price]) -> int:
@@ -32,25 +31,26 @@ def weighed(draft: Draft, prices: Sequence[Price]) -> int:
     )
 
 
-def weight_bytes(draft: Draft) -> int:
-    """Bytes of all weights on one rank, of a draft whose types are global."""
+def weight_bytes(draft: Draft, placed: Mapping[str, Placements]) -> int:
+    """Bytes of all weights on one rank, of a draft whose types are global, laid out as `placed`."""
     return sum(
-        weight.type.dtype.itemsize * prod(local_shape(draft.mesh, weight.type.shape, w))
-        for weight in draft.weights.values()
-        for w in (weight.placements,)
+        weight.type.dtype.itemsize
+        * prod(local_shape(draft.mesh, weight.type.shape, placed.get(name, weight.placements)))
+        for name, weight in draft.weights.items()
     )
 
 
-def _laid_out(draft: Draft, placed: Mapping[str, Placements]) -> Draft:
+def laid_out(draft: Draft, placed: Mapping[str, Placements]) -> Draft:
+    """The draft's weights as `placed`; its programs' are not touched."""
     weights = {
         name: replace(weight, placements=placed.get(name, weight.placements))
         for name, weight in draft.weights.items()
     }
-    programs = tuple(_with(program, placed) for program in draft.programs)
-    return replace(draft, weights=weights, programs=programs)
+    return replace(draft, weights=weights)
 
 
-def _with(program: DraftProgram, placed: Mapping[str, Placements]) -> DraftProgram:
+def program_laid_out(program: DraftProgram, placed: Mapping[str, Placements]) -> DraftProgram:
+    """The program with its weights as `placed`."""
     values = dict(program.values)
     for name, value in program.values.items():
         if isinstance(value.storage, WeightStorage) and value.storage.weight in placed:

@@ -8,6 +8,7 @@ rotary table) is made once a program, on every rank, and then is as free as an i
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -56,6 +57,16 @@ class Operands:
         own = by_replica(mesh)
         self._placed = {n: replace(draft.values[n], placements=own) for n in self._derived}
         self._slots = {name: self._slot(name) for name in draft.values}
+
+    def laid_out(self, draft: DraftProgram) -> Operands:
+        """The same operands where the weights of `draft` lie otherwise."""
+        other = copy(self)
+        other._draft = draft
+        other._slots = {
+            name: self._slots[name] if value is self._draft.values[name] else other._slot(name)
+            for name, value in draft.values.items()
+        }
+        return other
 
     def searched(self, node: Node) -> bool:
         """Whether the search chooses a strategy for the node."""

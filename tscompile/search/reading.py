@@ -9,6 +9,7 @@ partial sums.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 
 from tscompile.cost.model import FREE, Price
@@ -27,6 +28,7 @@ from tscompile.rules import RULES, OpTypes, Strategy
 from tscompile.search.digits import Digits, Rows
 from tscompile.search.exchange import ALL_TO_ALL, at_experts, exchange_price
 from tscompile.search.layout import MeshAxes, View, tile_shape
+from tscompile.search.layouts import program_laid_out
 from tscompile.search.operands import Operands, Slot
 from tscompile.search.program import Bound, Operation, Program
 from tscompile.search.rules import DEFERRED, deferral
@@ -84,6 +86,24 @@ class Reading:
         operations = [self._operation(name, node) for name, node in self.nodes.items()]
         operations.append(Operation(OUTPUT, OUTPUT, (self.draft.output,), ()))
         return Program(self.axes, self._views(), tuple(operations), cuts=self._cuts())
+
+    def laid_out(
+        self, program: Program, placed: Mapping[str, Placements]
+    ) -> tuple[Reading, Program]:
+        """The reading and its `program` where the weights lie as `placed`.
+
+        Operations that read none of those that moved are the same objects.
+        """
+        other = copy(self)
+        other.draft = program_laid_out(self.draft, placed)
+        other.operands = self.operands.laid_out(other.draft)
+        moved = {n for n, v in other.draft.values.items() if v is not self.draft.values[n]}
+        again = {name for name, node in self.nodes.items() if moved.intersection(node.inputs)}
+        operations = tuple(
+            other._operation(op.name, self.nodes[op.name]) if op.name in again else op
+            for op in program.operations
+        )
+        return other, replace(program, operations=operations)
 
     def rule(self, operation: Operation) -> Rule:
         """The op's rule from the compiler's table, with the annotations around it."""

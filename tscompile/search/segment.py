@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from tscompile.cost.model import CostModel, Price
+from tscompile.search.frontier import Frontier
 from tscompile.search.fusions import batches_at
 from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.holdings import Stock
@@ -59,13 +61,14 @@ class Segment:
 
     `live[p]` are the values needed at or after operation p, in order of their numbers, the last
     entry being what leaves the segment. `last[p]` maps those of them with a single use left to the
-    placements that it may need.
+    placements that it may need. `explored` remembers what the segment made of a vector of states.
     """
 
     stocks: tuple[Stock, ...]
     stages: tuple[tuple[Choices, ...], ...]
     live: tuple[tuple[int, ...], ...]
     last: tuple[Mapping[int, Indices], ...]
+    explored: dict[object, list[Frontier]] = field(default_factory=dict[object, "list[Frontier]"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +107,27 @@ class Compiler:
         self._fuse = fuse
         self._rules = rules
         self._offers = offers
+        self._mode = ""
         self._stocks: dict[View, Stock] = {}
         self._batches: dict[object, Batch] = {}
+        self._segments: dict[object, Segment] = {}
+        self._kinds: dict[object, int] = {}
+        self._kind_of: dict[int, tuple[Program, Operation, int]] = {}
 
     def sharing(
         self,
         policy: Limits | None,
         rules: Callable[[Operation], Rule],
         offers: Offers | None = None,
+        mode: str = "",
     ) -> Compiler:
-        """Another compiler at the same costs, under which ops that are alike are worked out once.
+        """Another compiler at the same costs, under which what is alike is worked out once.
 
-        Rules must give equal strategies and work to ops of equal views, attributes and detail.
+        Rules must give equal strategies and work to ops of equal views, attributes and detail, and
+        offers equal ones in the same `mode`.
         """
-        other = Compiler(self.costs, policy, fuse=self._fuse, rules=rules, offers=offers)
-        other._stocks, other._batches = self._stocks, self._batches
+        other = copy(self)
+        other._policy, other._rules, other._offers, other._mode = policy, rules, offers, mode
         return other
 
     def compile_(self, program: Program) -> Compiled:
@@ -135,7 +144,9 @@ class Compiler:
             key = self._signature(program, readers, names, start, end)
             if key not in known:
                 known[key] = len(segments)
-                segments.append(self._segment(program, readers, names, start, end))
+                if key not in self._segments:
+                    self._segments[key] = self._segment(program, readers, names, start, end)
+                segments.append(self._segments[key])
             sequence.append(Cut(known[key], start, names))
         return Compiled(program, tuple(segments), tuple(sequence), self._stocks)
 
@@ -152,7 +163,7 @@ class Compiler:
         operations = program.operations[start:end]
         wiring = tuple(
             (
-                _alike(program, op),
+                self._kind(program, op),
                 tuple(number[v] for v in op.inputs),
                 tuple(number[v] for v in op.outputs),
             )
@@ -160,7 +171,17 @@ class Compiler:
         )
         leaving = tuple(min(2, sum(r >= end for r in readers[name])) for name in names)
         limits = tuple(self._policy.signature(op) for op in operations) if self._policy else ()
-        return (wiring, leaving, limits, tuple(program.values[name] for name in names))
+        return (self._mode, wiring, leaving, limits, tuple(program.values[n] for n in names))
+
+    def _kind(self, program: Program, operation: Operation) -> int:
+        """A number that ops share whose options are the same."""
+        known = self._kind_of.get(id(operation))
+        if known is not None and known[0].values is program.values:
+            return known[2]
+        key = _alike(program, operation)
+        kind = self._kinds.setdefault(key, len(self._kinds))
+        self._kind_of[id(operation)] = program, operation, kind
+        return kind
 
     def _segment(
         self,

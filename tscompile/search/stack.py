@@ -48,28 +48,20 @@ class Best:
     passages: tuple[Passage, ...]
 
 
-class _Matrix:
-    """One segment, and the vectors (frontiers of relative prices) that it was applied to."""
-
-    def __init__(self, segment: Segment) -> None:
-        self.segment = segment
-        self._known: dict[object, list[Frontier]] = {}
-
-    def frontiers(self, vector: Frontier) -> list[Frontier]:
-        """The states before each op, from those of `vector` on."""
-        key = vector.key()
-        if key not in self._known:
-            self._known[key] = explore(self.segment, entering(vector.states, vector.prices))
-        return self._known[key]
+def _frontiers(segment: Segment, vector: Frontier) -> list[Frontier]:
+    """The states before each op, from those of `vector` (at relative prices) on."""
+    key = vector.key()
+    if key not in segment.explored:
+        segment.explored[key] = explore(segment, entering(vector.states, vector.prices))
+    return segment.explored[key]
 
 
 def best_run(compiled: Compiled) -> Best:
     """The cheapest way through all segments."""
-    matrices = [_Matrix(segment) for segment in compiled.segments]
     vectors = [_start(compiled)]
     price = FREE
     for cut in compiled.sequence:
-        frontier = matrices[cut.segment].frontiers(vectors[-1])[-1]
+        frontier = _frontiers(compiled.segments[cut.segment], vectors[-1])[-1]
         if not len(frontier):
             raise NoStrategyError(
                 "no run of the program keeps to what its policy and annotations allow",
@@ -82,7 +74,7 @@ def best_run(compiled: Compiled) -> Best:
     exit_ = vectors[-1].state(0)
     passages: list[Passage] = []
     for cut, vector in zip(reversed(compiled.sequence), reversed(vectors[:-1]), strict=True):
-        passage = _way_back(cut.segment, matrices[cut.segment], vector, exit_)
+        passage = _way_back(cut.segment, compiled.segments[cut.segment], vector, exit_)
         passages.append(passage)
         exit_ = passage.entry
     return Best(price, tuple(reversed(passages)))
@@ -99,16 +91,16 @@ def _start(compiled: Compiled) -> Frontier:
     return entering(np.array([held], np.int64).reshape(1, len(held)), np.zeros(1, np.complex128))
 
 
-def _way_back(number: int, matrix: _Matrix, vector: Frontier, exit_: State) -> Passage:
+def _way_back(number: int, segment: Segment, vector: Frontier, exit_: State) -> Passage:
     """The way from the entry state that `exit_` was reached from most cheaply."""
-    frontiers = matrix.frontiers(vector)
+    frontiers = _frontiers(segment, vector)
     found: list[Origin] = []
     frontier = frontiers[-1]
     row = int(np.flatnonzero((frontier.states == np.array(exit_, np.int64)).all(axis=1))[0])
     while frontier.origins[row, 0] >= 0:
         origin: list[int] = frontier.origins[row].tolist()
         position, row, choices, option = origin
-        found.append(Origin(position, matrix.segment.stages[position][choices], option))
+        found.append(Origin(position, segment.stages[position][choices], option))
         frontier = frontiers[position]
     return Passage(number, frontier.state(row), exit_, tuple(reversed(found)))
 
