@@ -13,7 +13,7 @@ from tscompile.ir.draft import Draft, DraftValue
 from tscompile.ir.errors import VerifyError
 from tscompile.ir.graph import Node
 from tscompile.ir.parser import parse_draft
-from tscompile.ir.placement import PARTIAL, REPLICATE, Shard
+from tscompile.ir.placement import REPLICATE, Shard
 from tscompile.ir.verifier import TABLE, Stage, verify
 from tscompile.passes.pipeline import compile_plan
 from tskernels.schema import DType
@@ -94,6 +94,16 @@ def without_attribute(draft: Draft) -> Draft:
     return edit_node(draft, "norm", attributes={})
 
 
+def other_output(draft: Draft) -> Draft:
+    program = replace(draft.programs[0], output=LAYER + "q_proj")
+    return replace(draft, programs=(program, *draft.programs[1:]))
+
+
+def apart(draft: Draft) -> Draft:
+    """What is reduced for a norm long before it is added."""
+    return edit_node(draft, LAYER + "add", fused="")
+
+
 def overlapping(draft: Draft) -> Draft:
     storage = draft.programs[0].values[LAYER + "add"].storage
     return edit_value(draft, LAYER + "post_attention_layernorm", storage=storage)
@@ -130,8 +140,8 @@ MUTATIONS: tuple[tuple[Stage, Callable[[Draft], Draft], str], ...] = (
     ),
     (
         Stage.PROPAGATE_PLACEMENTS,
-        lambda d: edit_value(d, "lm_head.replicate", placements=(PARTIAL,)),
-        "the output lm_head.replicate is Partial@a",
+        other_output,
+        "the output layers.1.q_proj is Shard(1)@a",
     ),
     (
         Stage.LOWER_RESHARDS,
@@ -150,8 +160,29 @@ MUTATIONS: tuple[tuple[Stage, Callable[[Draft], Draft], str], ...] = (
     ),
     (
         Stage.LOWER_RESHARDS,
-        lambda d: attribute(d, "lm_head.replicate", dim=0),
-        "from Shard(1) to Replicate",
+        lambda d: edit_node(
+            d,
+            LAYER + "o_proj.replicate",
+            op="all_gather",
+            attributes={"axes": ("a",), "size": 2, "dim": 0},
+        ),
+        "all_gather of layers.1.o_proj.replicate over a takes axis a from Partial to Replicate",
+    ),
+    (Stage.LOWER_RESHARDS, apart, "stand apart"),
+    (
+        Stage.FUSE_COLLECTIVES,
+        lambda d: edit_node(d, LAYER + "o_proj", fused="all_reduce_add_rms_norm:norm"),
+        "still marked",
+    ),
+    (
+        Stage.FUSE_COMPUTE,
+        lambda d: edit_node(d, LAYER + "o_proj", fused="linear_silu_mul:norm"),
+        "still marked",
+    ),
+    (
+        Stage.FUSE_COLLECTIVES,
+        lambda d: edit_value(d, LAYER + "o_proj", placements=(REPLICATE,)),
+        "has (Replicate, Replicate, Replicate, Replicate) along axis a",
     ),
     (Stage.LOCALIZE, lambda d: wrong_shape(d, LAYER + "silu_mul"), "silu_mul"),
     (Stage.LOCALIZE, lambda d: attribute(d, LAYER + "q_proj", sizes=(48, 24, 12)), "split"),

@@ -45,14 +45,12 @@ def test_one_rank_communicates_nothing(smollm2: dict[int, Plan]) -> None:
 def test_three_ranks_reduce_after_every_block(smollm2: dict[int, Plan]) -> None:
     for p in smollm2[3].programs:
         found = [(op.op, op.inputs[0]) for op in collectives(p)]
-        layers = [
-            ("all_reduce", f"layers.{layer}.{linear}")
-            for layer in range(30)
-            for linear in ("o_proj", "down_proj")
-        ]
+        summed = ["embed_tokens"]
+        summed += [f"layers.{layer}.{o}" for layer in range(30) for o in ("o_proj", "down_proj")]
         if p.logits == "last" and p.tokens != p.sequences:  # one row a sequence is reduced
-            layers[-1] = ("all_reduce", "select_rows")
-        assert found == [("all_reduce", "embed_tokens"), *layers, ("all_gather", "lm_head")]
+            summed[-1] = "select_rows"
+        fused = [("all_reduce_add_rms_norm", name) for name in summed]
+        assert found == [*fused, ("all_gather", "lm_head")]
         assert collectives(p)[-1].attributes == {"axes": ("a",), "size": 3, "dim": 1}
         output = next(v for v in p.values if v.name == p.output)
         rows = p.tokens if p.logits == "all" else p.sequences
@@ -63,11 +61,15 @@ def test_no_op_is_redundant(smollm2: dict[int, Plan]) -> None:
     decode = Counter(op.op for op in program(smollm2[1], "decode_8").ops)
     assert decode["rotary_table"] == 1
     assert decode["select_rows"] == 0
-    assert decode["linear"] == 30 * 4 + 1  # QKV, o, gate and up, down; the head
+    assert decode["linear"] == 30 * 3 + 1  # QKV, o, down; the head
+    assert decode["linear_silu_mul"] == decode["rope_kv_write"] == 30
+    assert decode["add_rms_norm"] == 30 * 2
+    assert decode["rms_norm"] == 1  # of the embedding
+    assert decode["add"] == decode["rotary"] == 0
     assert decode["mask"] == decode["slice"] == decode["narrow"] == 0
     extend = Counter(op.op for op in program(smollm2[3], "extend_512x8").ops)
     assert extend["select_rows"] == 1
-    assert extend["linear"] == 30 * 4 + 1
+    assert extend["linear"] == 30 * 3 + 1
 
 
 def test_weights_are_packed_shard_by_shard(smollm2: dict[int, Plan]) -> None:
@@ -228,7 +230,7 @@ def test_dumping_does_not_change_the_plan(tmp_path: Path) -> None:
     assert compile_plan(request) == compile_plan(
         replace(request, dump_dir=tmp_path / "deep" / "er")
     )
-    assert len(list((tmp_path / "deep" / "er").iterdir())) == 6
+    assert len(list((tmp_path / "deep" / "er").iterdir())) == 8
 
 
 _SCRIPT = """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from search.brute_force import BruteForce, Machine, place_of
+from search.brute_force import BruteForce
+from search.brute_prices import Machine, place_of
 from search.decoders import Decoder, build
 
 from tscompile.cost.model import CostModel, Price

@@ -21,6 +21,7 @@ def fused(program: DraftProgram, rewrites: Mapping[str, Rewrite]) -> DraftProgra
     """
     nodes: list[Node] = []
     gone: set[str] = set()
+    readers = _readers(program)
     for mark, run in groupby(program.nodes, key=lambda node: node.fused):
         group = list(run)
         rewrite = rewrites.get(mark.partition(":")[0])
@@ -28,22 +29,36 @@ def fused(program: DraftProgram, rewrites: Mapping[str, Rewrite]) -> DraftProgra
             nodes += group
             continue
         node = rewrite.join(group)
-        gone |= _inner(program, group, node)
+        gone |= _inner(program, readers, group, node)
         _check_types(program, group, node)
         nodes.append(node)
     values = {name: value for name, value in program.values.items() if name not in gone}
     return replace(program, nodes=tuple(nodes), values=values)
 
 
-def _inner(program: DraftProgram, group: Sequence[Node], node: Node) -> set[str]:
+def _readers(program: DraftProgram) -> Mapping[str, Sequence[Node]]:
+    found: dict[str, list[Node]] = {}
+    for node in program.nodes:
+        for name in node.inputs:
+            if name is not None:
+                found.setdefault(name, []).append(node)
+    return found
+
+
+def _inner(
+    program: DraftProgram,
+    readers: Mapping[str, Sequence[Node]],
+    group: Sequence[Node],
+    node: Node,
+) -> set[str]:
     """The values that the group makes and the fused op does not give; nobody else may read them."""
     inner = {name for member in group for name in member.outputs} - set(node.outputs)
     inner = {name for name in inner if not program.values[name].is_bound}
     members = set(map(id, group))
-    readers = [other for other in program.nodes if id(other) not in members]
-    for other in readers:
-        if read := inner.intersection(name for name in other.inputs if name is not None):
-            refuse(node.op, group, f"{other.op} in {other.module} reads {min(read)} too")
+    for name in sorted(inner):
+        for other in readers.get(name, ()):
+            if id(other) not in members:
+                refuse(node.op, group, f"{other.op} in {other.module} reads {name} too")
     if program.output in inner:
         refuse(node.op, group, f"{program.output} is the program's output")
     return inner

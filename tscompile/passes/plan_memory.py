@@ -100,31 +100,48 @@ class _Block:
 
 
 def _with_arena(program: DraftProgram) -> DraftProgram:
-    values = dict(program.values)
+    """Two rounds: where the last layers lie in the first one, all layers lie in the second."""
     last_use = _last_uses(program)
-    taken: list[_Block] = []
-    before: dict[str, int] = {}
-    end = 0
-    for index, node in enumerate(program.nodes):
-        taken = [block for block in taken if block.last >= index]
+    offsets, limit = _offsets(program, last_use, {}, 0)
+    settled = {_LAYER.sub("", name): offset for name, offset in offsets.items()}
+    offsets, end = _offsets(program, last_use, settled, limit)
+    values = dict(program.values)
+    for node in program.nodes:
         if OPS[node.op].schema.kind is OpKind.VIEW:
             _alias(node, values)
             continue
         for name in node.outputs:
-            value = values[name]
-            if value.is_bound:
-                continue
-            alike, size = _LAYER.sub("", name), _byte_size(value.type)
-            offset = before.get(alike)
-            if offset is None or offset + size > end or not _is_free(taken, offset, size):
-                offset = _lowest(taken, size)
-            before[alike] = offset
-            block = _Block(offset, size, last_use[name])
-            taken.append(block)
-            end = max(end, block.offset + block.size)
-            storage = ArenaStorage(block.offset, contiguous_strides(value.type.shape))
-            values[name] = replace(value, storage=storage)
+            if name in offsets:
+                storage = ArenaStorage(offsets[name], contiguous_strides(values[name].type.shape))
+                values[name] = replace(values[name], storage=storage)
     return replace(program, values=values, arena_bytes=end)
+
+
+def _offsets(
+    program: DraftProgram, last_use: Mapping[str, int], before: Mapping[str, int], limit: int
+) -> tuple[dict[str, int], int]:
+    """Where each value that owns storage lies, and the size of the arena.
+
+    As where the same value of the layer before, or what `before` says of any layer's, where that is
+    free and does not reach beyond `limit` or what is used anyway; else as low as it fits.
+    """
+    taken: list[_Block] = []
+    known, offsets, end = dict(before), dict[str, int](), 0
+    for index, node in enumerate(program.nodes):
+        taken = [block for block in taken if block.last >= index]
+        if OPS[node.op].schema.kind is OpKind.VIEW:
+            continue
+        for name in node.outputs:
+            if program.values[name].is_bound:
+                continue
+            alike, size = _LAYER.sub("", name), _byte_size(program.values[name].type)
+            offset = known.get(alike)
+            if offset is None or offset + size > max(end, limit) or _meets(taken, offset, size):
+                offset = _lowest(taken, size)
+            known[alike] = offsets[name] = offset
+            taken.append(_Block(offset, size, last_use[name]))
+            end = max(end, offset + size)
+    return offsets, end
 
 
 def _last_uses(program: DraftProgram) -> dict[str, int]:
@@ -152,8 +169,8 @@ def _last_uses(program: DraftProgram) -> dict[str, int]:
     return last
 
 
-def _is_free(taken: Sequence[_Block], offset: int, size: int) -> bool:
-    return all(offset + size <= b.offset or b.offset + b.size <= offset for b in taken)
+def _meets(taken: Sequence[_Block], offset: int, size: int) -> bool:
+    return any(b.offset < offset + size and offset < b.offset + b.size for b in taken)
 
 
 def _lowest(taken: Sequence[_Block], size: int) -> int:
