@@ -12,10 +12,11 @@ from proof.edits import ops_of, with_attributes, with_input, with_weight
 
 from tscompile.freeze.certificate import certify
 from tscompile.ir.mesh import ParallelSizes
-from tscompile.ir.request import Buckets, CompileRequest, LimitsRequest
+from tscompile.ir.request import Buckets, CompileRequest, KvCacheRequest, LimitsRequest
 from tscompile.passes.pipeline import compile_plan
 from tscompile.simulate.shrink import shrink
 from tscompile.simulate.simulate import TOLERANCE, simulate
+from tskernels.schema import DType
 from tsruntime.artifact.proof.certificate import Certificate
 from tsruntime.artifact.proof.checker import check_proof
 from tsruntime.artifact.proof.errors import PlanUnproven
@@ -116,3 +117,16 @@ def test_either_way_of_computing_it_is_accepted(proven: tuple[Plan, Certificate]
     for index, op in ops_of(plan, "mla"):
         other = not op.attributes["absorbed"]
         check_proof(with_attributes(plan, index, absorbed=other), certificate)
+
+
+def test_the_correction_bias_stays_float32() -> None:
+    """Rounded to bfloat16 it would choose other experts; all other weights are as asked."""
+    made = replace(
+        request(ParallelSizes(1, 1, 1)),
+        dtype=DType.BFLOAT16,
+        kv=KvCacheRequest(8, DType.BFLOAT16, pages=40),
+    )
+    plan, certificate = compile_plan(made).plan, certify(made)
+    check_proof(plan, certificate)
+    wide = [w.name for w in plan.weights if w.dtype is DType.FLOAT32 and w.constant is None]
+    assert wide == ["model.layers.1.mlp.gate.e_score_correction_bias"]

@@ -90,9 +90,8 @@ class Rule:
         return self.strategies(types)
 
     def ways(self, types: OpTypes) -> tuple[OpTypes, ...]:
-        """The op under the attributes of each variant; itself where there are none."""
-        variants = self.variants or ({},)
-        return tuple(replace(types, attributes={**types.attributes, **v}) for v in variants)
+        """The op under the attributes of each variant."""
+        return tuple(replace(types, attributes={**types.attributes, **v}) for v in self.variants)
 
 
 def output_elements(types: OpTypes) -> int:

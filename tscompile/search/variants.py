@@ -8,5 +8,6 @@ from tscompile.rules import OpTypes, Rule
 
 def cheapest(costs: CostModel, rule: Rule, types: OpTypes) -> OpTypes:
     """The op on local `types` with the attributes of its cheapest variant; ties to the first."""
-    ways = rule.ways(types)
-    return min(ways, key=lambda way: costs.kernel(rule.traffic(way), rule.flops(way)))
+    if not rule.variants:
+        return types
+    return min(rule.ways(types), key=lambda way: costs.kernel(rule.traffic(way), rule.flops(way)))

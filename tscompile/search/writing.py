@@ -179,6 +179,8 @@ class Writing:
 
     def _cheapest(self, node: Node) -> Node:
         """The node with the attributes of the variant that the search priced."""
+        if not RULES[node.op].variants:
+            return node
 
         def whole(name: str) -> DraftValue:
             return self.values.get(name) or self.draft.values[name]
