@@ -15,8 +15,9 @@ from tscompile.search.offers import Offers
 from tscompile.search.policies import Limits, PolicyName, check_expressible, policy_of
 from tscompile.search.program import Program
 from tscompile.search.reading import Reading
-from tscompile.search.segment import Compiler
-from tscompile.search.solution import Solution, solve
+from tscompile.search.segment import Compiled, Compiler
+from tscompile.search.solution import Solution, laid_in_order, solve
+from tscompile.search.stack import Best, best_run
 from tscompile.search.streams import with_identities
 from tscompile.search.writing import Writing
 
@@ -52,16 +53,20 @@ def place(
     """
     compiler = Compiler(CostModel(topology, draft.mesh.axes))
     seen = [read(draft, program) for program in draft.programs]
-    best: tuple[int, Mapping[str, Placements], list[Solved]] | None = None
+    best: tuple[int, Mapping[str, Placements], list[tuple[Seen, Compiled, Best]]] | None = None
     for placed in _fitting(draft, topology, cache_bytes):
         moved = [Seen(*one.reading.laid_out(one.program, placed)) for one in seen]
-        runs = [solved(draft, one, compiler, policy) for one in moved]
-        time = weighed(draft, [run.solution.price for run in runs])
+        compiled = [_compiled(draft, one, compiler, policy) for one in moved]
+        runs = [(m, c, best_run(c)) for m, c in zip(moved, compiled, strict=True)]
+        time = weighed(draft, [run.price for _, _, run in runs])
         if best is None or time < best[0]:
             best = time, placed, runs
     assert best is not None
     _, placed, runs = best
-    written = (Writing(r.reading, r.program, r.solution, compiler.costs).run() for r in runs)
+    written = (
+        Writing(m.reading, m.program, laid_in_order(c, run), compiler.costs).run()
+        for m, c, run in runs
+    )
     return replace(laid_out(draft, placed), programs=tuple(written))
 
 
@@ -96,9 +101,19 @@ def solved(
     narrowed: Callable[[Limits | None], Limits | None] = lambda limits: limits,
 ) -> Solved:
     """A program, run most cheaply under a policy, `narrowed` further."""
+    compiled = _compiled(draft, seen, compiler, policy, narrowed)
+    return Solved(seen.reading, seen.program, solve(compiled))
+
+
+def _compiled(
+    draft: Draft,
+    seen: Seen,
+    compiler: Compiler,
+    policy: PolicyName,
+    narrowed: Callable[[Limits | None], Limits | None] = lambda limits: limits,
+) -> Compiled:
     reading, program = seen.reading, seen.program
     check_expressible(policy, draft.mesh, program)
     limits = narrowed(policy_of(policy, draft.mesh, program))
     offers, mode = Offers(reading, draft.target), reading.draft.phase.value
-    sharing = compiler.sharing(limits, reading.rule, offers, mode)
-    return Solved(reading, program, solve(sharing.compile_(program)))
+    return compiler.sharing(limits, reading.rule, offers, mode).compile_(program)

@@ -134,13 +134,15 @@ class Compiler:
         """Cut the program into segments, equal ones once."""
         bounds = [0, *program.cuts, len(program.operations)]
         readers = program.readers()
-        defined = _definitions(program)
-        order = [*program.given, *(v for op in program.operations for v in op.outputs)]
+        last = {value: max(found, default=-1) for value, found in readers.items()}
+        live = list(program.given)
         segments: list[Segment] = []
         known: dict[object, int] = {}
         sequence: list[Cut] = []
         for start, end in itertools.pairwise(bounds):
-            names = _names(program, order, defined, readers, start, end)
+            live = [value for value in live if last[value] >= start]
+            given = [value for op in program.operations[start:end] for value in op.outputs]
+            names = (*live, *given)
             key = self._signature(program, readers, names, start, end)
             if key not in known:
                 known[key] = len(segments)
@@ -148,6 +150,7 @@ class Compiler:
                     self._segments[key] = self._segment(program, readers, names, start, end)
                 segments.append(self._segments[key])
             sequence.append(Cut(known[key], start, names))
+            live += given
         return Compiled(program, tuple(segments), tuple(sequence), self._stocks)
 
     def _signature(
@@ -276,20 +279,6 @@ def _definitions(program: Program) -> dict[str, int]:
     for position, operation in enumerate(program.operations):
         defined.update(dict.fromkeys(operation.outputs, position))
     return defined
-
-
-def _names(
-    program: Program,
-    order: Sequence[str],
-    defined: Mapping[str, int],
-    readers: Mapping[str, Sequence[int]],
-    start: int,
-    end: int,
-) -> tuple[str, ...]:
-    """Values of a segment: live at its entry, by definition, then those that it gives."""
-    entering = [v for v in order if defined[v] < start <= max(readers[v], default=-1)]
-    given = [v for op in program.operations[start:end] for v in op.outputs]
-    return (*entering, *given)
 
 
 def _alike(program: Program, operation: Operation) -> tuple[object, ...]:

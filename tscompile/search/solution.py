@@ -79,7 +79,11 @@ class Solution:
 
 def solve(compiled: Compiled) -> Solution:
     """Search, and lay out what was found."""
-    best = best_run(compiled)
+    return laid_in_order(compiled, best_run(compiled))
+
+
+def laid_in_order(compiled: Compiled, best: Best) -> Solution:
+    """What the best run does, in order."""
     taken = _taken(compiled, best)
     produced = dict(compiled.program.given)
     for run in taken:
