@@ -28,7 +28,9 @@ def saved_tensors(reference: Any) -> dict[str, Tensor]:
     for name, tensor in their_tensors(reference).items():
         stem, _, last = name.rpartition(".")
         if stem.endswith(".experts"):
-            found.update({f"{stem}.{i}.{last}.weight": one for i, one in enumerate(tensor)})
+            kind = "bias" if last.endswith("_bias") else "weight"
+            word = last.removesuffix("_bias")
+            found.update({f"{stem}.{i}.{word}.{kind}": one for i, one in enumerate(tensor)})
         else:
             found[name] = tensor
     return found

@@ -115,7 +115,7 @@ def test_sinks_are_gpt_oss(window: int) -> None:
     layer = SimpleNamespace(sinks=torch.randn(4), num_key_value_groups=2, training=False)
     at, seen = torch.arange(length - n, length)[:, None], torch.arange(length)[None]
     hidden = (seen > at) | ((seen <= at - window) if window else False)
-    attend = cast("Callable[..., tuple[Tensor, Tensor]]", modeling_gpt_oss.eager_attention_forward)
+    attend = cast("Callable[..., tuple[Tensor, Tensor]]", modeling_gpt_oss.eager_attention_forward)  # pyright: ignore[reportUnknownMemberType]
     heads = (x.transpose(0, 1)[None] for x in (q, k, v))
     bias = torch.zeros(n, length).masked_fill(hidden, float("-inf"))
     want, _ = attend(layer, *heads, attention_mask=bias, scaling=0.3)

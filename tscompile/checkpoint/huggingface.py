@@ -64,7 +64,7 @@ class HuggingFaceCheckpoint:
 
 
 def read_config(path: Path) -> Mapping[str, object]:
-    """A config.json, of a checkpoint whose tensors are plain or scaled in blocks of fp8.
+    """A config.json, of a checkpoint whose tensors are plain or scaled in blocks: fp8, MXFP4.
 
     Other quantizations are refused here; whether the compiler takes the blocks is for it to say.
     """
@@ -72,7 +72,7 @@ def read_config(path: Path) -> Mapping[str, object]:
     quantization = config.get("quantization_config")
     if quantization is not None:
         method = cast("Mapping[str, object]", quantization).get("quant_method", "unknown")
-        if method == "fp8":
+        if method in ("fp8", "mxfp4"):
             return config
         raise CheckpointUnsupportedError(
             f"the checkpoint is quantized ({method}), which is not supported",

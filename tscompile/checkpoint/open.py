@@ -13,6 +13,7 @@ from tscompile.checkpoint.dummy import DummyCheckpoint
 from tscompile.checkpoint.gguf import GgufCheckpoint
 from tscompile.checkpoint.gguf_file import GgufFile
 from tscompile.checkpoint.gguf_tokenizer import tokenizer_from_gguf
+from tscompile.checkpoint.gpt_oss import ARCHITECTURE, GptOssCheckpoint
 from tscompile.checkpoint.huggingface import HuggingFaceCheckpoint
 from tscompile.checkpoint.huggingface_tokenizer import read_tokenizer
 from tscompile.checkpoint.package import locate_package_source
@@ -53,7 +54,7 @@ def open_weights(source: str) -> Checkpoint:
     path = _locate(source, Path(source), source)
     if path.is_file():
         return GgufCheckpoint(GgufFile(path), None)
-    return HuggingFaceCheckpoint(path, None)
+    return _adapted(HuggingFaceCheckpoint(path, None))
 
 
 def _locate(source: str, path: Path, where: str) -> Path:
@@ -78,7 +79,13 @@ def _open_source(recipe: Recipe, path: Path) -> Checkpoint:
         return GgufCheckpoint(file, _settle(recipe, own))
     verify_digests({p.name: p for p in path.iterdir() if p.is_file()}, expected, where)
     own = None if recipe.tokenizer else read_tokenizer(path)
-    return HuggingFaceCheckpoint(path, _settle(recipe, own))
+    return _adapted(HuggingFaceCheckpoint(path, _settle(recipe, own)))
+
+
+def _adapted(checkpoint: HuggingFaceCheckpoint) -> Checkpoint:
+    """The checkpoint with the tensors that our module of its architecture names."""
+    names = checkpoint.config.get("architectures")
+    return GptOssCheckpoint(checkpoint) if names == [ARCHITECTURE] else checkpoint
 
 
 def _settle(recipe: Recipe, own: TokenizerBundle | None) -> TokenizerBundle | None:
