@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 from compile_requests import tiny_model_config, tiny_request
 
+from tscompile.cost.topology import find_topology
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.request import Buckets, CompileRequest
 from tscompile.ir.verifier import Stage
-from tscompile.passes.pipeline import compile_plan
+from tscompile.passes import propagate_placements
+from tscompile.passes.pipeline import compile_plan, compile_until
+from tscompile.passes.plan_memory import page_bytes
+from tscompile.search.layouts import layouts, weight_bytes
 
 
 def _request() -> CompileRequest:
@@ -38,3 +42,18 @@ def test_unequal_groups(golden: Callable[[str, str], None]) -> None:
     config = tiny_model_config("llama", num_attention_heads=12, num_key_value_heads=12)
     request = tiny_request(config, ParallelSizes(4, 4, 2), buckets=Buckets((4,), ((32, 4),)))
     golden("attn4-dense2.plan", compile_plan(request).text)
+
+
+def test_the_embedding_is_reduced_in_the_first_norm(
+    golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no rank has room for the whole vocabulary. The last reduction is in the final norm."""
+    request = _request()
+    draft = compile_until(request, Stage.PLAN_BUCKETS)
+    least = min(weight_bytes(draft, placed) for placed in layouts(draft))
+    cache = compile_plan(request).plan.kv_cache
+    capacity = least + page_bytes(cache) * cache.pages + 1000
+    small = replace(find_topology("cpu-gloo"), capacity=capacity)
+    monkeypatch.setattr(propagate_placements, "find_topology", lambda name: small)
+    text = compile_plan(request).text
+    golden("first-norm.plan", text[text.index("program decode_4 ") : text.index("program extend")])
