@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from tskernels.ops import OPS
+from tskernels.schema import OpKind
 from tsruntime.artifact.schema import (
     ArenaStorage,
     Attribute,
@@ -17,7 +19,8 @@ from tsruntime.artifact.schema import (
     Weight,
 )
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+PLAIN = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""Collectives that do nothing else."""
 
 
 def program(plan: Plan) -> Program:
@@ -100,8 +103,19 @@ def added_value(plan: Plan, like: str, name: str) -> Plan:
 
 
 def collectives(plan: Plan) -> Iterator[tuple[int, Op]]:
-    """Positions of the collectives."""
-    return ((i, op) for i, op in enumerate(program(plan).ops) if op.op in COLLECTIVES)
+    """Positions of the collectives, fused ones too."""
+    return ((i, op) for i, op in enumerate(program(plan).ops) if is_collective(op))
+
+
+def is_collective(op: Op) -> bool:
+    """Whether it joins ranks."""
+    return OPS[op.op].schema.kind is OpKind.COLLECTIVE
+
+
+def mutated_inputs(op: Op) -> dict[str, str | None]:
+    """By output the input whose memory it takes over: a cache before and after it is written."""
+    taken = OPS[op.op].schema.mutates or {}
+    return {op.outputs[after]: op.inputs[before] for after, before in taken.items()}
 
 
 def ops_of(plan: Plan, *kinds: str) -> Iterator[tuple[int, Op]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proof.writer import Writer
+from proof.writer import Writer, plan_of
 
 from tskernels.schema import DType
 from tsruntime.artifact.proof.certificate import (
@@ -15,7 +15,6 @@ from tsruntime.artifact.proof.certificate import (
     TracedParameter,
 )
 from tsruntime.artifact.schema import (
-    SCHEMA_VERSION,
     Axis,
     InputStorage,
     KvCache,
@@ -23,9 +22,7 @@ from tsruntime.artifact.schema import (
     Mesh,
     Phase,
     Plan,
-    Program,
     RankIndex,
-    Target,
     Weight,
     WeightPart,
     WeightStorage,
@@ -97,30 +94,10 @@ class MiniWriter(Writer):
         return self.op("slice", x, dim=1, start=RankIndex(axes, size), size=size)
 
     def plan(self, output: str) -> Plan:
-        program = Program(
-            name="decode",
-            phase=Phase.DECODE,
-            tokens=ROWS,
-            sequences=ROWS,
-            logits="last",
-            inputs=("token_ids",),
-            values=tuple(self.values.values()),
-            ops=tuple(self.ops),
-            output=output,
-            arena_bytes=self.end,
-        )
-        return Plan(
-            schema_version=SCHEMA_VERSION,
-            name="mini",
-            architecture="mini",
-            target=Target("cpu", "any", "cpu-gloo"),
-            mesh=self.mesh,
-            dtype=DType.FLOAT64,
-            vocab_size=VOCABULARY,
-            limits=Limits(8, ROWS, ROWS, 2),
-            kv_cache=KvCache(4, 9, ()),
-            weights=tuple(self.weights.values()),
-            programs=(program,),
+        program = self.program(Phase.DECODE, ROWS, ROWS, ("token_ids",), output)
+        limits, cache = Limits(8, ROWS, ROWS, 2), KvCache(4, 9, ())
+        return plan_of(
+            "mini", MESH, DType.FLOAT64, VOCABULARY, limits, cache, self.weights, [program]
         )
 
 

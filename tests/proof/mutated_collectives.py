@@ -7,9 +7,11 @@ from dataclasses import replace
 from itertools import combinations, permutations
 
 from proof.edits import (
+    PLAIN,
     added_value,
     bypassed,
     collectives,
+    is_collective,
     ops_of,
     program,
     same_type,
@@ -50,8 +52,16 @@ def label(index: int, op: Op) -> str:
 
 
 def dropped(plan: Plan) -> Edits:
+    """Left out; of a fused one what each rank would do alone is left."""
     for i, op in collectives(plan):
-        yield label(i, op), bypassed(plan, i)
+        if op.op in PLAIN:
+            yield label(i, op), bypassed(plan, i)
+        elif op.inputs[2] is not None:
+            x, weight, residual = op.inputs[:3]
+            eps = {"eps": op.attributes["eps"]}
+            inputs = (x, residual, weight)
+            alone = Op("add_rms_norm", "add_rms_norm.reference", inputs, op.outputs, eps, op.module)
+            yield label(i, op), with_op(plan, i, alone)
 
 
 def doubled(plan: Plan) -> Edits:
@@ -80,7 +90,7 @@ def swapped_order(plan: Plan) -> Edits:
     """Two neighbouring collectives change places on all ranks."""
     ops = program(plan).ops
     for i, op in collectives(plan):
-        if i + 1 < len(ops) and ops[i + 1].op in ("all_reduce", "all_gather", "reduce_scatter"):
+        if i + 1 < len(ops) and is_collective(ops[i + 1]):
             yield label(i, op), with_ops(plan, [*ops[:i], ops[i + 1], op, *ops[i + 2 :]])
 
 
@@ -127,6 +137,8 @@ def redirected(plan: Plan) -> Edits:
 def rekinded(plan: Plan) -> Edits:
     """A reduction in place of a gather that changes no shape, and the like."""
     for i, op in collectives(plan):
+        if op.op not in PLAIN:
+            continue
         attributes = {k: v for k, v in op.attributes.items() if k in ("axes", "size")}
         for kind, more in (
             ("all_reduce", {"reduce": "sum"}),

@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 
 from proof.edits import (
     bypassed,
+    mutated_inputs,
     ops_of,
     program,
     same_type,
@@ -23,6 +24,7 @@ from proof.edits import (
 )
 from proof.mutated_collectives import label, other_axes
 
+from tskernels.ops import OPS
 from tskernels.schema import DType
 from tsruntime.artifact.schema import (
     ArenaStorage,
@@ -131,18 +133,25 @@ def operands_swapped(plan: Plan) -> Edits:
                 yield f"{label(i, op)} outputs", edited
 
 
+_OPTIONAL = {
+    name: tuple(i for i, argument in enumerate(op.schema.inputs) if argument.optional)
+    for name, op in OPS.items()
+}
+"""By op the positions of inputs that it may do without: biases, residuals, sinks."""
+
+
 def operand_dropped(plan: Plan) -> Edits:
     """An addition skipped, a bias left out, a step of a chain left out."""
     found = values(plan)
     for i, op in enumerate(program(plan).ops):
-        for position in {"linear": (2,), "experts": (6, 7, 8), "route": (2,)}.get(op.op, ()):
+        for position in _OPTIONAL.get(op.op, ()):
             if op.inputs[position] is not None:
                 yield f"{label(i, op)} bias {position}", with_input(plan, i, position, None)
         for position, name in enumerate(op.inputs):
             if (
                 name
                 and len(op.outputs) == 1
-                and op.op not in ("all_reduce", "mask", "kv_write")
+                and op.op not in ("all_reduce", "mask", "kv_write", "latent_write")
                 and same_type(found[name], found[op.outputs[0]])
             ):
                 yield f"{label(i, op)} {position}", bypassed(plan, i, position)
@@ -158,8 +167,8 @@ def reattributed(plan: Plan) -> Edits:
                 yield f"{label(i, op)} window", with_attributes(plan, i, window=1)
             if name in ("top_k", "limit", "alpha") and isinstance(value, int | float):
                 yield f"{label(i, op)} {name}", with_attributes(plan, i, **{name: value + 1})
-            if name == "normalize":
-                yield f"{label(i, op)} {name}", with_attributes(plan, i, normalize=not value)
+            if name in ("normalize", "interleaved"):
+                yield f"{label(i, op)} {name}", with_attributes(plan, i, **{name: not value})
             if name == "start" and value == 0:
                 yield f"{label(i, op)} start", with_attributes(plan, i, start=1)
 
@@ -176,18 +185,24 @@ def other_cache(plan: Plan) -> Edits:
     for value in program(plan).values:
         storage = value.storage
         if isinstance(storage, CacheStorage):
-            for layer in plan.kv_cache.groups[0].layers:
+            group = next(g for g in plan.kv_cache.groups if g.name == storage.group)
+            for layer in group.layers:
                 if layer != storage.layer:
                     edited = with_storage(plan, value.name, replace(storage, layer=layer))
                     yield f"{value.name} {layer}", edited
-    (group,) = plan.kv_cache.groups
-    for axes in (*other_axes(plan, group.axes), group.axes[::-1]):
-        if axes != group.axes and plan.mesh.size(axes) == plan.mesh.size(group.axes):
-            cache = replace(plan.kv_cache, groups=(replace(group, axes=axes),))
-            yield f"group {axes}", replace(plan, kv_cache=cache)
-    for i, op in ops_of(plan, "attention"):
-        written = next(o for o in program(plan).ops if op.inputs[1] in o.outputs)
-        yield f"{label(i, op)} early", with_input(plan, i, 1, written.inputs[2])
+    for group in plan.kv_cache.groups:
+        for axes in (*other_axes(plan, group.axes), group.axes[::-1]):
+            if axes != group.axes and plan.mesh.size(axes) == plan.mesh.size(group.axes):
+                groups = tuple(
+                    replace(g, axes=axes) if g is group else g for g in plan.kv_cache.groups
+                )
+                cache = replace(plan.kv_cache, groups=groups)
+                yield f"group {group.name} {axes}", replace(plan, kv_cache=cache)
+    before = {k: v for op in program(plan).ops for k, v in mutated_inputs(op).items()}
+    for i, op in ops_of(plan, "attention", "mla"):
+        for position, name in enumerate(op.inputs):
+            if name in before:
+                yield f"{label(i, op)} early", with_input(plan, i, position, before[name])
 
 
 def moved_bytes(plan: Plan) -> Edits:

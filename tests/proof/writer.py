@@ -9,13 +9,21 @@ from dataclasses import dataclass, field
 from tskernels.ops import OPS
 from tskernels.schema import AttributeValue, DType, OpKind, TensorType
 from tsruntime.artifact.schema import (
+    SCHEMA_VERSION,
     ArenaStorage,
     Attribute,
+    KvCache,
+    Limits,
     Mesh,
     Op,
+    Phase,
+    Plan,
+    Program,
     RankIndex,
     Storage,
+    Target,
     Value,
+    Weight,
 )
 
 Axes = tuple[str, ...]
@@ -90,6 +98,23 @@ class Writer:
         self.end += math.prod(type_.shape) * type_.dtype.itemsize
         return ArenaStorage(start, strides)
 
+    def program(
+        self, phase: Phase, tokens: int, sequences: int, inputs: tuple[str, ...], output: str
+    ) -> Program:
+        """The program as written so far: logits of the last tokens."""
+        return Program(
+            name=f"{phase}_{tokens}x{sequences}",
+            phase=phase,
+            tokens=tokens,
+            sequences=sequences,
+            logits="last",
+            inputs=inputs,
+            values=tuple(self.values.values()),
+            ops=tuple(self.ops),
+            output=output,
+            arena_bytes=self.end,
+        )
+
     def all_reduce(self, x: str, axes: Axes) -> str:
         return self.op("all_reduce", x, axes=axes, size=self.mesh.size(axes)) if axes else x
 
@@ -109,6 +134,32 @@ class Writer:
 
     def mask(self, x: str, axes: Axes) -> str:
         return self.op("mask", x, coordinate=RankIndex(axes, 1)) if axes else x
+
+
+def plan_of(
+    name: str,
+    mesh: Mesh,
+    dtype: DType,
+    vocab_size: int,
+    limits: Limits,
+    kv_cache: KvCache,
+    weights: Mapping[str, Weight],
+    programs: Sequence[Program],
+) -> Plan:
+    """A plan for the CPU."""
+    return Plan(
+        schema_version=SCHEMA_VERSION,
+        name=name,
+        architecture=name,
+        target=Target("cpu", "any", "cpu-gloo"),
+        mesh=mesh,
+        dtype=dtype,
+        vocab_size=vocab_size,
+        limits=limits,
+        kv_cache=kv_cache,
+        weights=tuple(weights.values()),
+        programs=tuple(programs),
+    )
 
 
 def _view(

@@ -96,12 +96,13 @@ def examples(count: int) -> settings:
     )
 
 
-@examples(25)
+@examples(8)
 @given(handmade())
 def test_handmade(case: Case) -> None:
     case.run()
 
 
+@pytest.mark.timeout(1200)
 @examples(100)
 @given(drawn_plans.cases(st.sampled_from(drawn_plans.fixed_setups(24))))
 def test_compiled(case: drawn_plans.Case) -> None:
