@@ -27,9 +27,9 @@ from tsruntime.artifact.schema import Op, Target
 from tsruntime.engine.messages import Event, Shutdown, Submit, TokenOutput
 from tsruntime.executor.collectives import connect
 from tsruntime.sampling.params import SamplingParams
-from tsruntime.workers.errors import PlanMismatch, RankFailed
+from tsruntime.workers.errors import PlanMismatch, RankFailed, ReplicasNotServed
 from tsruntime.workers.launch import Workers, launch
-from tsruntime.workers.rank import check_target, compare_plans
+from tsruntime.workers.rank import check_replicas, check_target, compare_plans
 from tsruntime.workers.settings import RankSettings
 
 WHOLE = whole_weights()
@@ -203,3 +203,11 @@ def test_a_plan_for_other_hardware_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TargetMismatch, match="built for cuda sm_90"):
         check_target(tmp_path, Target("cuda", "sm_90", "h200"))
     check_target(tmp_path, tiny_plan().target)
+
+
+def test_a_plan_with_attention_replicas_is_refused(tmp_path: Path) -> None:
+    plan = tiny_plan(Sizes(world=3))
+    check_replicas(tmp_path, plan)
+    groups = {**plan.mesh.groups, "ATTN_TP": (), "ATTN_DP": ("a",)}
+    with pytest.raises(ReplicasNotServed, match="3 attention replicas, and the engine serves 1"):
+        check_replicas(tmp_path, replace(plan, mesh=replace(plan.mesh, groups=groups)))

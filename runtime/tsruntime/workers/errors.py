@@ -20,3 +20,10 @@ class PlanMismatch(TsError):
 
     code = "TS0612"
     summary = "The ranks loaded artifacts whose plans differ."
+
+
+class ReplicasNotServed(TsError):
+    """The plan has attention replicas, each with requests of its own; the engine fills only one."""
+
+    code = "TS0613"
+    summary = "The plan has several attention replicas, which `tsrun` does not serve yet."

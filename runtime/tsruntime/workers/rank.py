@@ -40,7 +40,7 @@ from tsruntime.executor.collectives import (
 )
 from tsruntime.executor.errors import PeerLostError
 from tsruntime.executor.executor import Executor
-from tsruntime.workers.errors import PlanMismatch
+from tsruntime.workers.errors import PlanMismatch, ReplicasNotServed
 from tsruntime.workers.settings import PEER_LOST_EXIT, RankSettings
 
 START_TIMEOUT = timedelta(minutes=30)
@@ -69,6 +69,17 @@ def check_target(path: Path, target: Target) -> None:
     built, here = f"{target.device} {target.arch}", f"cpu {cpu_arch()}"
     if built != here:
         raise TargetMismatch(path, built, here)
+
+
+def check_replicas(path: Path, plan: Plan) -> None:
+    """`ReplicasNotServed` if attention is replicated: every replica needs a scheduler."""
+    replicas = plan.mesh.size(plan.mesh.groups.get("ATTN_DP", ()))
+    if replicas > 1:
+        raise ReplicasNotServed(
+            f"the plan has {replicas} attention replicas, and the engine serves 1",
+            remedy="build with parallel.attn_tp equal to parallel.world",
+            where=str(path),
+        )
 
 
 def pins(plan: Plan) -> set[str]:
@@ -119,6 +130,7 @@ def _work(
 def _load(path: Path, rank: int) -> Plan:
     plan = load_plan(path)
     check_target(path, plan.target)
+    check_replicas(path, plan)
     if not pins(plan) <= set(REGISTRY.names()):
         REGISTRY.load_plugins()
     if rank == 0:
