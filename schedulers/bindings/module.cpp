@@ -38,6 +38,8 @@ void bind_values(nb::module_& m) {
         .def_ro("running", &Stats::running)
         .def_ro("free_pages", &Stats::free_pages)
         .def_ro("cached_pages", &Stats::cached_pages)
+        .def_ro("host_free_pages", &Stats::host_free_pages)
+        .def_ro("host_cached_pages", &Stats::host_cached_pages)
         .def_ro("retractions", &Stats::retractions)
         .def_ro("work", &Stats::work);
 }

@@ -28,6 +28,11 @@ class Cache {
 
     [[nodiscard]] const Pool& pool(std::int32_t group) const { return *pools_[group]; }
 
+    // Null without host pages.
+    [[nodiscard]] const Pool* host_pool(std::int32_t group) const {
+        return host_tree_ ? host_pools_[group].get() : nullptr;
+    }
+
     void pass(Step step);
 
     // The longest cached prefix that leaves at least one token to compute.

@@ -91,6 +91,10 @@ Stats Scheduler::stats() const {
     for (std::int32_t g = 0; g < cache_.groups(); ++g) {
         stats.free_pages.push_back(cache_.pool(g).free());
         stats.cached_pages.push_back(cache_.pool(g).idle());
+        if (const Pool* host = cache_.host_pool(g)) {
+            stats.host_free_pages.push_back(host->free());
+            stats.host_cached_pages.push_back(host->idle());
+        }
     }
     stats.retractions = retractions_;
     stats.work = clock_.work;

@@ -17,6 +17,8 @@ struct Stats {
     std::int32_t running = 0;
     std::vector<std::int32_t> free_pages;
     std::vector<std::int32_t> cached_pages;
+    std::vector<std::int32_t> host_free_pages; // empty without host pages
+    std::vector<std::int32_t> host_cached_pages;
     std::int64_t retractions = 0;
     std::int64_t work = 0;
 };

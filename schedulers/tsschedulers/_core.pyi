@@ -153,6 +153,12 @@ class Stats:
     def cached_pages(self) -> Sequence[int]:
         """A number a group: pages that only the prefix cache refers to."""
     @property
+    def host_free_pages(self) -> Sequence[int]:
+        """A number a group; none without host pages."""
+    @property
+    def host_cached_pages(self) -> Sequence[int]:
+        """A number a group: host pages that no transfer holds; none without host pages."""
+    @property
     def retractions(self) -> int: ...
     @property
     def work(self) -> int:

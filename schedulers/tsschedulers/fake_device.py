@@ -105,6 +105,7 @@ class FakeDevice:
         columns = sizes.pages(sizes.max_model_len) + 1
         self.tables = [np.zeros((sizes.max_batch, columns), np.int32) for _ in sizes.groups]
         self.truth: dict[Handle, Truth] = {}
+        self.parents: dict[Handle, Handle] = {}
         self.slots: dict[int, Handle] = {}
         self.in_flight: dict[int, _Names] = {}
         self.transfers: dict[int, list[_Copy]] = {}
@@ -113,6 +114,10 @@ class FakeDevice:
         """Learn what a request says."""
         self.truth[handle] = Truth(salt)
         self.truth[handle].extend(tokens)
+
+    def fork(self, handle: Handle, parent: Handle) -> None:
+        """Learn whose pages a request begins with."""
+        self.parents[handle] = parent
 
     def run(self, plan: Plan, accept: Sequence[int] = ()) -> list[Sampled]:
         """Run one plan; `accept[i]` of the i-th sequence's draft rows are right (default: all)."""
@@ -138,19 +143,9 @@ class FakeDevice:
             for source, target in part.copies.tolist():
                 (child,) = {slot for slot, _, page in part.table_deltas.tolist() if page == target}
                 names.add(group, target, self.slots[child])
-                for slot in self._holders(group, source) or [child]:
-                    names.add(group, source, self.slots[slot])
+                names.add(group, source, self.parents[self.slots[child]])
         self.in_flight[plan.step] = names
         return [item for item in sampled if item is not None]
-
-    def _holders(self, group: int, page: int) -> list[int]:
-        """Slots that have the page where the window has not passed it."""
-        holders: list[int] = []
-        for slot, handle in self.slots.items():
-            first = self.sizes.first(group, len(self.truth[handle].tokens) - 1)
-            if page in self.tables[group][slot, first:]:
-                holders.append(slot)
-        return holders
 
     def commit(self, step: int) -> None:
         """The host has been told the results of this step."""

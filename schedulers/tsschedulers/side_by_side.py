@@ -58,6 +58,7 @@ class SideBySide:
         handle = self.scheduler.fork(self.handles[number], max_new_tokens)
         child = self.reference.fork(number, max_new_tokens)
         self._asked(handle, Asked(tokens, max_new_tokens, self.asked[number].salt))
+        self.device.fork(handle, self.handles[number])
         return child
 
     def _asked(self, handle: Handle, asked: Asked) -> None:
@@ -159,6 +160,9 @@ class SideBySide:
         pools = self.reference.cache.pools
         assert list(stats.free_pages) == [pool.free for pool in pools]
         assert list(stats.cached_pages) == [len(pool.lru) for pool in pools]
+        host = self.reference.cache.host if self.sizes.host_pages else []
+        assert list(stats.host_free_pages) == [pool.free for pool in host]
+        assert list(stats.host_cached_pages) == [len(pool.lru) for pool in host]
         assert stats.retractions == self.reference.retractions
         assert stats.waiting == len(self.reference.waiting)
         assert stats.waiting + stats.running == len(self.live) == len(self.reference.requests)

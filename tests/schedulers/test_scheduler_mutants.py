@@ -106,7 +106,7 @@ class Workshop:
         self.folder = folder
         root = Path(nanobind.include_dir()).parent
         self.flags = [
-            *("-std=c++20", "-O1", "-fPIC", "-fvisibility=hidden", "-DNDEBUG"),
+            *("-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-DNDEBUG"),
             '-DTSSCHEDULER_VERSION="mutant"',
             f"-I{nanobind.include_dir()}",
             f"-I{root / 'ext' / 'robin_map' / 'include'}",
@@ -116,22 +116,24 @@ class Workshop:
         assert compiler is not None
         self.compiler = compiler
         self.nanobind = self._compile(root / "src" / "nb_combined.cpp", folder, SCHEDULERS / "csrc")
-        self.kept = self._compile_all(SCHEDULERS, folder)
+        self.module = self._compile(
+            SCHEDULERS / "bindings" / "module.cpp", folder, SCHEDULERS / "csrc"
+        )
+        self.kept = self._compile_core(SCHEDULERS, folder)
 
     def _compile(self, source: Path, folder: Path, core: Path) -> Path:
         target = folder / f"{source.stem}.o"
         _run([self.compiler, *self.flags, f"-I{core}", "-c", str(source), "-o", str(target)])
         return target
 
-    def _compile_all(self, tree: Path, folder: Path) -> dict[str, Path]:
-        sources = [tree / "bindings" / "module.cpp", *sorted((tree / "csrc").glob("*.cpp"))]
+    def _compile_core(self, tree: Path, folder: Path) -> dict[str, Path]:
+        sources = sorted((tree / "csrc").glob("*.cpp"))
         return {source.name: self._compile(source, folder, tree / "csrc") for source in sources}
 
     def build(self, mutant: Mutant) -> Path:
         """The folder that holds the mutant's module and the plug-in that loads it."""
         place = self.folder / mutant.name.replace(" ", "_")
-        for part in ("csrc", "bindings"):
-            shutil.copytree(SCHEDULERS / part, place / part)
+        shutil.copytree(SCHEDULERS / "csrc", place / "csrc")
         source = place / "csrc" / mutant.file
         text = source.read_text()
         assert text.count(mutant.old) == 1, f"{mutant.file} has changed"
@@ -140,9 +142,10 @@ class Workshop:
             changed = self._compile(source, place, place / "csrc")
             objects = {**self.kept, source.name: changed}
         else:
-            objects = self._compile_all(place, place)
+            objects = self._compile_core(place, place)
         module = place / "_core.so"
-        names = [str(path) for path in (*objects.values(), self.nanobind)]
+        # Of an inline function that stands in several of them, the linker takes the first.
+        names = [str(path) for path in (*objects.values(), self.module, self.nanobind)]
         _run([self.compiler, "-shared", *names, "-o", str(module)])
         (place / "mutant_core.py").write_text(PLUGIN.format(module=str(module)))
         return place
