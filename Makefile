@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constra
 NATIVE := $(shell find schedulers kernels/csrc -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt')
 RECIPE := smollm2-135m-cpu
 
-.PHONY: demo test check pytest bench golden nightly clean
+.PHONY: demo test check pytest bench golden plans nightly clean
 
 demo: $(VENV)/.model
 	@test -f artifacts/$(RECIPE)/manifest.json && $(BIN)/tscompile check artifacts/$(RECIPE) || $(BIN)/tscompile build recipes/$(RECIPE).yaml
@@ -32,6 +32,9 @@ bench: $(VENV)/.test
 golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/passes tests/ir --update-goldens
 	$(BIN)/python -m tscompile.recipe.document
+
+plans: $(VENV)/.test
+	$(BIN)/python -m tscompile.explain.document > docs/plans.md
 
 nightly: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not gpu" --timeout 3600

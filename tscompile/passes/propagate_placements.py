@@ -20,10 +20,10 @@ def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -
     """
     topology = find_topology(draft.target.topology)
     check_annotations(draft)
-    return place(draft, topology, policy, _cache_bytes(draft, kv))
+    return place(draft, topology, policy, cache_bytes(draft, kv))
 
 
-def _cache_bytes(draft: Draft, kv: KvCacheRequest) -> int:
+def cache_bytes(draft: Draft, kv: KvCacheRequest) -> int:
     """Bytes of the KV pool on one rank."""
     if kv.memory is not None:
         return kv.memory

@@ -17,7 +17,7 @@ from .model import Model
 from .parallel import Parallel, divisors, nests
 from .section import Section
 from .source import Document
-from .target import ARCHS, TOPOLOGIES, Target
+from .target import ARCHS, TOPOLOGIES, Target, is_topology
 
 SectionT = TypeVar("SectionT", bound=Section)
 
@@ -102,7 +102,7 @@ def _check_target(target: Target, where: Where) -> Iterator[Problem]:
     tables = {"arch": ARCHS[target.device], "topology": TOPOLOGIES[target.device]}
     for name, known in tables.items():
         value = getattr(target, name)
-        if value not in known:
+        if value not in known and not (name == "topology" and is_topology(target.device, value)):
             yield Problem(
                 where(("target", name)),
                 f"{value!r} is not a {name} of device {target.device}",

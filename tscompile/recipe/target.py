@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
+
+from tscompile.cost.topology import NAMES
 
 from .section import Default, Section, Vllm
 
@@ -17,9 +20,14 @@ ARCHS: Final[Mapping[Device, tuple[str, ...]]] = {
 
 TOPOLOGIES: Final[Mapping[Device, tuple[str, ...]]] = {
     "cpu": ("cpu-gloo",),
-    "cuda": ("h200-nvlink-8", "h100-nvlink-8", "b200-nvlink-8", "gb200-nvl72"),
+    "cuda": tuple(name for name in NAMES if name not in ("cpu-gloo", "mi300x-8")),
 }
 """Named topologies by device; of the CPU's the first is the default."""
+
+
+def is_topology(device: Device, name: str) -> bool:
+    """Whether the device has links of that name: of a cluster's, with any number of nodes."""
+    return re.sub(r"-ib-\d+x", "-ib-2x", name) in TOPOLOGIES[device]
 
 
 class Target(Section):
@@ -34,4 +42,5 @@ class Target(Section):
 
     topology: Annotated[str, Default("cpu-gloo on cpu; required on cuda"), Vllm("")]
     """Named links between the ranks: `cpu-gloo`; `h200-nvlink-8`, `h100-nvlink-8`,
-    `b200-nvlink-8`, `gb200-nvl72`."""
+    `b200-nvlink-8`, `gb200-nvl72`; several nodes over InfiniBand: `h200-ib-2x8`, `h100-ib-2x8`,
+    `b200-ib-2x8`, `gb200-ib-2x72`, with any number for the 2."""

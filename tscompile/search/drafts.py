@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tscompile.cost.model import CostModel
@@ -39,6 +39,18 @@ class Solved:
     solution: Solution
 
 
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """All programs run most cheaply where the free weights lie as `placed`.
+
+    `time` is that of all programs, each as often as its phase is assumed to run, in picoseconds.
+    """
+
+    placed: Mapping[str, Placements]
+    time: int
+    runs: tuple[tuple[Seen, Compiled, Best], ...]
+
+
 def place(
     draft: Draft,
     topology: Topology,
@@ -53,24 +65,33 @@ def place(
     """
     compiler = Compiler(CostModel(topology, draft.mesh.axes))
     seen = [read(draft, program) for program in draft.programs]
-    best: tuple[int, Mapping[str, Placements], list[tuple[Seen, Compiled, Best]]] | None = None
-    for placed in _fitting(draft, topology, cache_bytes):
-        moved = [Seen(*one.reading.laid_out(one.program, placed)) for one in seen]
-        compiled = [_compiled(draft, one, compiler, policy) for one in moved]
-        runs = [(m, c, best_run(c)) for m, c in zip(moved, compiled, strict=True)]
-        time = weighed(draft, [run.price for _, _, run in runs])
-        if best is None or time < best[0]:
-            best = time, placed, runs
-    assert best is not None
-    _, placed, runs = best
+    every = fitting_layouts(draft, topology, cache_bytes)
+    best = min((under(draft, seen, compiler, policy, p) for p in every), key=lambda laid: laid.time)
     written = (
         Writing(m.reading, m.program, laid_in_order(c, run), compiler.costs).run()
-        for m, c, run in runs
+        for m, c, run in best.runs
     )
-    return replace(laid_out(draft, placed), programs=tuple(written))
+    return replace(laid_out(draft, best.placed), programs=tuple(written))
 
 
-def _fitting(draft: Draft, topology: Topology, cache_bytes: int) -> list[Mapping[str, Placements]]:
+def under(
+    draft: Draft,
+    seen: Sequence[Seen],
+    compiler: Compiler,
+    policy: PolicyName,
+    placed: Mapping[str, Placements],
+) -> Laid:
+    """The draft's programs, `seen`, under one layout of its weights."""
+    moved = [Seen(*one.reading.laid_out(one.program, placed)) for one in seen]
+    compiled = [_compiled(draft, one, compiler, policy) for one in moved]
+    runs = tuple((m, c, best_run(c)) for m, c in zip(moved, compiled, strict=True))
+    return Laid(placed, weighed(draft, [run.price for _, _, run in runs]), runs)
+
+
+def fitting_layouts(
+    draft: Draft, topology: Topology, cache_bytes: int
+) -> list[Mapping[str, Placements]]:
+    """The layouts of the weights that fit the device; DeviceMemoryError where none does."""
     every = list(layouts(draft))
     if topology.capacity is None:
         return every
