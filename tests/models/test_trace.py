@@ -36,7 +36,7 @@ def meta_llama() -> LlamaForCausalLM:
 def test_ops_are_leaves_in_the_order_of_the_model() -> None:
     ops = [node.op for node in traced().nodes]
     layer = [
-        *("rms_norm", "linear", "unflatten", "linear", "unflatten", "linear", "unflatten"),
+        *("rms_norm", "linear", "linear", "linear", "unflatten", "unflatten", "unflatten"),
         *("rotary", "rotary", "kv_write", "attention", "flatten", "linear", "add"),
         *("rms_norm", "linear", "linear", "silu_mul", "linear", "add"),
     ]

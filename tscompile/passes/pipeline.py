@@ -30,7 +30,7 @@ from tscompile.passes.pin_kernels import pin_kernels
 from tscompile.passes.plan_buckets import plan_buckets
 from tscompile.passes.plan_memory import plan_memory
 from tscompile.passes.propagate_placements import propagate_placements
-from tscompile.trace import trace
+from tscompile.trace import trace, without_selection
 from tsruntime.artifact.schema import Plan
 
 
@@ -81,7 +81,8 @@ def _graphs(request: CompileRequest) -> dict[str, Graph]:
     with torch.device("meta"):
         model = build(request.model)
     check_blocks(model, request.parallel)
-    return {"all": trace(model, "all"), "selected": trace(model, "selected")}
+    selected = trace(model, "selected")
+    return {"all": without_selection(selected), "selected": selected}
 
 
 def _check(draft: Draft, stage: Stage, dump_dir: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tscompile.trace.selection import without_selection
 from tscompile.trace.tracer import trace
 
-__all__ = ["trace"]
+__all__ = ["trace", "without_selection"]
