@@ -71,7 +71,10 @@ class ProgramInputs:
     groups: tuple[GroupInputs, ...]
 
     def write(self, batch: ForwardBatch, tables: tuple[PageTable, ...]) -> None:
-        """Fill every input, padding last: token 0 at position 0, sequences of length 0."""
+        """Fill every input, padding last: token 0 at position 0, sequences of length 0.
+
+        Padding rows write to slot 0, the first of the null page, which no valid row has.
+        """
         tokens, sequences = batch.num_tokens, batch.num_sequences
         _fill(self.token_ids, batch.token_ids, 0)
         _fill(self.positions, batch.positions, 0)
