@@ -169,7 +169,8 @@ class FakeEngine:
 
     def _stats(self) -> EngineStats:
         pools = (PagePool("full", 40, 25, 5), PagePool("window", 20, 20, 0))
-        return EngineStats(len(self._live), 3, 4, 100, 60, 8, 6, pools)
+        hosts = (PagePool("full", 30, 20, 7), PagePool("window", 30, 30, 0))
+        return EngineStats(len(self._live), 3, 4, 100, 60, 8, 6, pools, hosts)
 
     def _submit(self, submit: Submit) -> list[Event]:
         self.submitted.append(submit)

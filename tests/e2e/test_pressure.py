@@ -215,6 +215,8 @@ def pressed(server: Server, intake: Intake, load: Load) -> list[Turn]:
     found = quiet(server)
     assert found["kv_cache_pages{free}"] + found["kv_cache_pages{cached}"] == load.pages - 1
     assert found["kv_cache_usage_perc"] == 0
+    assert found["host_cache_pages{used}"] == 0
+    assert found["host_cache_pages{cached}"] > 0
     assert chats.left > 0
     assert found["request_success_total{abort}"] <= chats.left
     finished = [found[f"request_success_total{{{reason}}}"] for reason in ("stop", "length")]
@@ -222,7 +224,7 @@ def pressed(server: Server, intake: Intake, load: Load) -> list[Turn]:
     assert found["num_preemptions_total"] > 0
     assert found["kv_pages_stored_total"] >= found["kv_pages_loaded_total"] > 0
     assert found["prefix_cache_hits_total"] > 0
-    print({name: found[name] for name in sorted(found) if not name.startswith("kv_cache")})
+    print({name: found[name] for name in sorted(found)})
     return turns
 
 

@@ -103,14 +103,14 @@ def test_the_loop_forks_and_reports(served: Served) -> None:
     params = SamplingParams(max_tokens=5, temperature=0.0)
     served.pipe.send([submit(0, (1, 2), 5), Fork(1, 0, params), AskStats()])
     first, *events = served.events(11)
-    assert first == EngineStats(0, 2, 0, 0, 0, 0, 0, (PagePool("full", 32, 32, 0),))
+    assert first == EngineStats(0, 2, 0, 0, 0, 0, 0, (PagePool("full", 32, 32, 0),), ())
     for id_ in (0, 1):
         got = [e.token for e in events if isinstance(e, TokenOutput) and e.id == id_]
         assert got == tiny_greedy(WHOLE, [1, 2], 5)
     served.pipe.send([AskStats()])
     (last,) = served.events(1)
     # the fork found one of its two tokens; of the equal answers one page of 4 stays in the cache
-    assert last == EngineStats(0, 0, 0, 4, 1, 0, 0, (PagePool("full", 32, 31, 1),))
+    assert last == EngineStats(0, 0, 0, 4, 1, 0, 0, (PagePool("full", 32, 31, 1),), ())
 
 
 def test_one_step_sends_one_list(served: Served) -> None:

@@ -139,3 +139,4 @@ def test_answers_do_not_depend_on_what_comes_and_goes(
             assert session.got[id_] == asked.answer
     stats = session.engine.stats
     assert stats.free_pages[0] + stats.cached_pages[0] == PAGES - 1
+    assert sum(stats.host_free_pages) + sum(stats.host_cached_pages) == host_pages

@@ -61,14 +61,22 @@ def test_the_scheduler_s_counters_have_vllm_s_names(watched: ServedApp) -> None:
     assert {name: found[name, MODEL] for name in expected} == expected
 
 
-def test_pages_are_listed_by_group_and_state(watched: ServedApp) -> None:
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("kv_cache_pages", {"full": (25, 5, 10), "window": (20, 0, 0)}),
+        ("host_cache_pages", {"full": (20, 7, 3), "window": (30, 0, 0)}),
+    ],
+)
+def test_pages_are_listed_by_group_and_state(
+    watched: ServedApp, metric: str, expected: dict[str, tuple[int, ...]]
+) -> None:
     pages = {
         (dict(labels)["group"], dict(labels)["state"]): value
         for (name, labels), value in scrape(watched).items()
-        if name == "kv_cache_pages"
+        if name == metric
     }
     states = ("free", "cached", "used")
-    expected = {"full": (25, 5, 10), "window": (20, 0, 0)}
     assert pages == {
         (group, state): count
         for group, counts in expected.items()

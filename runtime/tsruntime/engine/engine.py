@@ -15,13 +15,18 @@ from tsruntime.engine.messages import (
     EngineStats,
     Event,
     Fork,
-    PagePool,
     Refused,
     Submit,
     TokenOutput,
 )
 from tsruntime.engine.request import Request
-from tsruntime.engine.step import forward_batch, prompt_array, scheduler_config, tickets
+from tsruntime.engine.step import (
+    forward_batch,
+    page_pools,
+    prompt_array,
+    scheduler_config,
+    tickets,
+)
 from tsruntime.executor.choice import ProgramChoice
 from tsruntime.executor.executor import Executor
 from tsruntime.sampling.sampler import Sampler
@@ -92,12 +97,8 @@ class Engine:
             self._prefix_hits,
             self._pages_stored,
             self._pages_loaded,
-            tuple(
-                PagePool(group.name, kv.pages - 1, free, cached)
-                for group, free, cached in zip(
-                    kv.groups, stats.free_pages, stats.cached_pages, strict=True
-                )
-            ),
+            page_pools(kv, kv.pages - 1, stats.free_pages, stats.cached_pages),
+            page_pools(kv, kv.host_pages, stats.host_free_pages, stats.host_cached_pages),
         )
 
     def submit(self, command: Submit) -> list[Event]:

@@ -102,7 +102,8 @@ class EngineStats:
 
     `preemptions` are retractions. `prefix_queries` are prompt tokens that were looked up in the
     prefix cache, at a request's first admission, and `prefix_hits` those that were found.
-    `pages_stored` went to the host and `pages_loaded` came back, over all cache groups.
+    `pages_stored` went to the host and `pages_loaded` came back, over all cache groups. `hosts`
+    are the pools in host memory, none where the plan has no host pages.
     """
 
     running: int
@@ -113,6 +114,7 @@ class EngineStats:
     pages_stored: int
     pages_loaded: int
     pools: tuple[PagePool, ...]
+    hosts: tuple[PagePool, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tsruntime.artifact.schema import Plan
+from tsruntime.artifact.schema import KvCache, Plan
+from tsruntime.engine.messages import PagePool
 from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch, GroupBatch, Ints
 from tsruntime.executor.choice import ProgramChoice
 from tsschedulers._core import CacheGroupConfig, Config, GroupPlan
@@ -70,6 +71,14 @@ def _group(part: GroupPlan) -> GroupBatch:
         part.stores[:, 1:],
         part.loads[:, 1:],
     )
+
+
+def page_pools(
+    kv: KvCache, total: int, free: Sequence[int], cached: Sequence[int]
+) -> tuple[PagePool, ...]:
+    """A pool of `total` pages for each number in `free` and `cached`, by the groups' order."""
+    counts = zip(kv.groups, free, cached, strict=False)  # no numbers: no such pools
+    return tuple(PagePool(group.name, total, f, c) for group, f, c in counts)
 
 
 def prompt_array(tokens: Sequence[int], vocab_size: int) -> NDArray[np.int32]:

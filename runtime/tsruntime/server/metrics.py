@@ -60,7 +60,8 @@ class _Snapshot(Collector):
                 CounterMetricFamily(f"tsrun:{name}", text, labels=["model_name"]), value
             )
         yield self._finished()
-        yield self._pages()
+        yield self._pages("kv_cache_pages", "KV pages of a cache group.", self.stats.pools)
+        yield self._pages("host_cache_pages", "KV pages in host memory.", self.stats.hosts)
 
     def _one(self, family: Metric, value: float) -> Metric:
         suffix = "_total" if family.type == "counter" else ""
@@ -77,13 +78,10 @@ class _Snapshot(Collector):
             family.add_metric([self.model, reason], self.counts.finished[reason])
         return family
 
-    def _pages(self) -> Metric:
-        family = GaugeMetricFamily(
-            "tsrun:kv_cache_pages",
-            "KV pages of a cache group, by what they are.",
-            labels=["model_name", "group", "state"],
-        )
-        for pool in self.stats.pools:
+    def _pages(self, name: str, text: str, pools: tuple[PagePool, ...]) -> Metric:
+        labels = ["model_name", "group", "state"]
+        family = GaugeMetricFamily(f"tsrun:{name}", text, labels=labels)
+        for pool in pools:
             used = pool.total - pool.free - pool.cached
             for state, count in (("free", pool.free), ("cached", pool.cached), ("used", used)):
                 family.add_metric([self.model, pool.group, state], count)
