@@ -10,12 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 from tskernels.communicator import Communicator
 from tskernels.kernel import PERFORMANT, PORTABLE, BoundCall, Kernel, KernelSpec
 from tskernels.ops.collectives.communicator import group_of
-from tskernels.ops.fused import native, torch
+from tskernels.ops.fused import native as fused_native
+from tskernels.ops.fused import torch as fused_torch
 from tskernels.ops.norm import native as norm_native
 from tskernels.ops.norm import torch as norm_torch
 from tskernels.signatures import float32, floats
@@ -50,7 +52,7 @@ def bind_all_reduce(with_residual: Bind, alone: Bind, call: BoundCall) -> Kernel
 def bind_reduce_scatter(with_residual: Bind, alone: Bind, call: BoundCall) -> Kernel:
     """Reduce into this rank's rows of the sum, then add and norm them."""
     total, normed = call.outputs
-    return torch.in_turn(
+    return fused_torch.in_turn(
         _scatter(call.tensor(0), total, group_of(call)),
         _local(call, with_residual, alone, total, normed),
     )
@@ -62,7 +64,7 @@ def bind_and_all_gather(with_residual: Bind, alone: Bind, call: BoundCall) -> Ke
     rows, width = call.tensor(0).shape[0] // group.size, normed.shape[1]
     parts = normed.new_empty(1 + bool(call.attributes["both"]), rows, width)
     mine = parts[1] if len(parts) > 1 else total
-    return torch.in_turn(
+    return fused_torch.in_turn(
         _scatter(call.tensor(0), mine, group),
         _local(call, with_residual, alone, mine, parts[0]),
         _gather(parts, (normed, total)[: len(parts)], group),
@@ -70,7 +72,7 @@ def bind_and_all_gather(with_residual: Bind, alone: Bind, call: BoundCall) -> Ke
 
 
 def _scatter(x: Tensor, total: Tensor, group: Communicator) -> Kernel:
-    blocks = x.unflatten(0, (group.size, total.shape[0]))
+    blocks = torch.unflatten(x, 0, (group.size, total.shape[0]))
 
     def run() -> None:
         group.reduce_scatter(total, blocks.contiguous(), "sum")
@@ -104,7 +106,7 @@ SPECS = (
         KernelSpec(
             op,
             "communicator",
-            partial(bind, torch.bind_add_rms_norm, norm_torch.bind_rms_norm),
+            partial(bind, fused_torch.bind_add_rms_norm, norm_torch.bind_rms_norm),
             PORTABLE,
             floats(*_INPUTS),
         )
@@ -114,7 +116,7 @@ SPECS = (
         KernelSpec(
             op,
             "native",
-            partial(bind, native.bind_add_rms_norm, norm_native.bind_rms_norm),
+            partial(bind, fused_native.bind_add_rms_norm, norm_native.bind_rms_norm),
             PERFORMANT,
             float32(*_INPUTS),
         )
