@@ -222,7 +222,8 @@ def pressed(server: Server, intake: Intake, load: Load) -> list[Turn]:
     finished = [found[f"request_success_total{{{reason}}}"] for reason in ("stop", "length")]
     assert sum(finished) + found["request_success_total{abort}"] == len(turns) + chats.left
     assert found["num_preemptions_total"] > 0
-    assert found["kv_pages_stored_total"] >= found["kv_pages_loaded_total"] > 0
+    assert found["kv_pages_stored_total"] > 0
+    assert found["kv_pages_loaded_total"] > 0  # perhaps more: the host keeps what was loaded
     assert found["prefix_cache_hits_total"] > 0
     print({name: found[name] for name in sorted(found)})
     return turns
