@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 from checkpoints import edit_json, load_reference, save_tiny_hf
+from deployments import build, recipe
 from their_tensors import saved_tensors
 from torch import Tensor
 from transformers.integrations import mxfp4 as theirs
@@ -19,6 +20,8 @@ from tscompile.checkpoint.huggingface import HuggingFaceCheckpoint
 from tscompile.checkpoint.mxfp4 import dequantize
 from tscompile.checkpoint.tensors import check_tensors
 from tscompile.errors import CheckpointDamagedError, NonFiniteWeightError, TensorMismatchError
+from tsruntime.artifact.load import load_plan
+from tsruntime.artifact.weights import WeightStore
 
 _st = cast("Any", safetensors.torch)
 convert = cast("Callable[..., Tensor]", cast("Any", theirs).convert_moe_packed_tensors)
@@ -144,3 +147,13 @@ def test_a_scale_that_is_no_number_is_refused(packed: Path) -> None:
     checkpoint.read("model.layers.0.mlp.experts.1.down_proj.weight")
     with pytest.raises(NonFiniteWeightError, match=r"experts\.2\.down_proj\.weight holds 32"):
         checkpoint.read("model.layers.0.mlp.experts.2.down_proj.weight")
+
+
+def test_an_artifact_holds_each_ranks_experts(packed: Path, tmp_path: Path) -> None:
+    parallel = {"world": 3, "attn_tp": 3, "dense_tp": 1, "moe_ep": 3}
+    artifact = build(tmp_path, recipe(packed, parallel=parallel, chat=False, dtype="float32"))
+    plan, checkpoint = load_plan(artifact), opened(packed)
+    name = "model.layers.1.mlp.experts.{}.up_proj.weight"
+    for rank in range(3):
+        held = WeightStore(artifact, plan, rank).tensor(name)
+        assert torch.equal(held[0], checkpoint.read(name.format(rank)).float())

@@ -42,6 +42,7 @@ def agrees(request: CompileRequest) -> None:
         ("qwen3_moe", ParallelSizes(4, 2, 2, 2, 2), {}),
         ("qwen3_moe", ParallelSizes(4, 1, 4, 1, 4), {"mlp_only_layers": []}),
         ("qwen3_moe", ParallelSizes(6, 6, 2, 1, 6), {}),
+        ("gpt_oss", ParallelSizes(4, 1, 4, 1, 4), {"num_hidden_layers": 2}),
     ],
 )
 def test_tiny(family: Family, sizes: int | ParallelSizes, changes: dict[str, Any]) -> None:
