@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from compile_requests import tiny_model_config, tiny_request
 
-from tscompile.cost.topology import find_topology
+from tscompile.cost.topology import Topology, find_topology
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.request import Buckets, CompileRequest
 from tscompile.ir.verifier import Stage
@@ -54,6 +54,10 @@ def test_the_embedding_is_reduced_in_the_first_norm(
     cache = compile_plan(request).plan.kv_cache
     capacity = least + page_bytes(cache) * cache.pages + 1000
     small = replace(find_topology("cpu-gloo"), capacity=capacity)
-    monkeypatch.setattr(propagate_placements, "find_topology", lambda name: small)
+
+    def found(name: str) -> Topology:
+        return small
+
+    monkeypatch.setattr(propagate_placements, "find_topology", found)
     text = compile_plan(request).text
     golden("first-norm.plan", text[text.index("program decode_4 ") : text.index("program extend")])

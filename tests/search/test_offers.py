@@ -163,7 +163,10 @@ SLOW_LINK = Topology("slow", (Link(64, 0, 0, 1),), 10_000_000, 1_000_000, 1)
 def test_scattered_norms_are_proven_and_simulated(
     monkeypatch: pytest.MonkeyPatch, sizes: ParallelSizes, expected: set[str]
 ) -> None:
-    monkeypatch.setattr(placing, "find_topology", lambda name: SLOW_LINK)
+    def slow(name: str) -> Topology:
+        return SLOW_LINK
+
+    monkeypatch.setattr(placing, "find_topology", slow)
     config = tiny_model_config("llama", num_hidden_layers=2)
     request = tiny_request(config, sizes, buckets=Buckets((4,), ((32, 4),)))
     plan, certificate = compile_plan(request).plan, certify(request)
