@@ -30,7 +30,7 @@ from tsruntime.artifact.proof.checker import check_proof
 from tsruntime.artifact.schema import Phase, Plan
 from tsruntime.executor.batch import ForwardBatch
 
-SPARSE: Final[frozenset[Family]] = frozenset({"qwen3_moe", "deepseek"})
+SPARSE: Final[frozenset[Family]] = frozenset({"qwen3_moe", "deepseek", "gpt_oss"})
 """Families with experts."""
 
 Counts: TypeAlias = tuple[tuple[int, int], ...]
@@ -139,6 +139,14 @@ class Setup:
                     "n_shared_experts": 1,
                     "moe_intermediate_size": width,
                     "first_k_dense_replace": dims.layers - 1,
+                }
+            case "gpt_oss":
+                return {
+                    "num_local_experts": experts,
+                    "num_experts_per_tok": 2,
+                    "intermediate_size": width,
+                    "sliding_window": 6,
+                    "attention_bias": True,
                 }
             case _:
                 return {}
