@@ -23,7 +23,9 @@ class Server:
     def __init__(self, process: subprocess.Popen[str], url: str) -> None:
         self.process = process
         self.url = url
-        self.client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        self.client = openai.OpenAI(
+            base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=3000
+        )
 
     def ask(self, text: str, **options: object) -> str:
         answer = self.client.chat.completions.create(
