@@ -99,7 +99,7 @@ def tiny_config(family: Family, **changes: Any) -> Any:
             return _hf.Qwen3MoeConfig(**(_DIMS | fields | moe | more | changes))
         case "deepseek":  # one dense layer, then shared and grouped experts; YaRN in both places
             fields = {"tie_word_embeddings": False, "rope_parameters": dict(_YARN)}
-            return _hf.DeepseekV3Config(**(_DIMS | _DEEPSEEK | fields | changes))
+            return _hf.DeepseekV3Config(**(_DIMS | dict(_DEEPSEEK) | fields | changes))
         case "gpt_oss":  # a window shorter than the tests' prompts; the clamp is felt
             fields = {"tie_word_embeddings": False, "head_dim": 16, "sliding_window": 32}
             moe = {"num_local_experts": 12, "num_experts_per_tok": 3, "intermediate_size": 24}

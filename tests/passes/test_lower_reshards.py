@@ -31,7 +31,7 @@ def tile(x: Tensor, placements: Placements, rank: int) -> Tensor:
     """A rank's blocks: a dim is (b, a, rest), and each axis that cuts it fixes its digit."""
     for dim in (0, 1):
         axes = axes_with(MESH, placements, Shard(dim))
-        blocks = x.unflatten(dim, (3, 2, -1))
+        blocks = torch.unflatten(x, dim, (3, 2, -1))
         for position, axis in ((dim + 1, "a"), (dim, "b")):
             if axis in axes:
                 digit = MESH.coordinate(rank, (axis,))

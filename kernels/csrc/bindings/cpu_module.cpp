@@ -98,22 +98,21 @@ void bind_calls(nb::module_& m) {
         "shape"_a, "keep"_a);
     m.def(
         "linear_silu_mul",
-        [](Address x, Size x_stride, Address weight, Size weight_stride, Address bias,
-           Address both, Address y, Size y_stride, const Shape& shape, nb::object keep) {
+        [](Address x, Size x_stride, Address weight, Size weight_stride, Address bias, Address both,
+           Address y, Size y_stride, const Shape& shape, nb::object keep) {
             const auto [rows, width, k] = shape;
             const auto half = static_cast<Address>(width) * sizeof(float);
             const Linear gate =
                 linear_call(x, x_stride, weight, weight_stride, bias, both, 2 * width, shape);
-            const Linear up =
-                linear_call(x, x_stride, weight + half * static_cast<Address>(weight_stride),
-                            weight_stride, bias == 0 ? 0 : bias + half, both + half, 2 * width,
-                            shape);
+            const Linear up = linear_call(
+                x, x_stride, weight + half * static_cast<Address>(weight_stride), weight_stride,
+                bias == 0 ? 0 : bias + half, both + half, 2 * width, shape);
             const Pair act{input(both, {2 * width, 0}), input(both + half, {2 * width, 0}),
                            output(y, {y_stride, 0}), Extent{rows, 1, width}};
             return bound(LinearSiluMul{gate, up, act}, linear_silu_mul, std::move(keep));
         },
-        "x"_a, "x_stride"_a, "weight"_a, "weight_stride"_a, "bias"_a, "both"_a, "y"_a,
-        "y_stride"_a, "shape"_a, "keep"_a);
+        "x"_a, "x_stride"_a, "weight"_a, "weight_stride"_a, "bias"_a, "both"_a, "y"_a, "y_stride"_a,
+        "shape"_a, "keep"_a);
     m.def(
         "attention",
         [](Address query, const Strides& query_strides, Address y, const Strides& y_strides,
@@ -180,7 +179,7 @@ void bind_row_calls(nb::module_& m) {
         m.def(
             name,
             [rows](Address a, const Strides& a_strides, Address b, const Strides& b_strides,
-                  Address y, const Strides& y_strides, const Shape& shape, nb::object keep) {
+                   Address y, const Strides& y_strides, const Shape& shape, nb::object keep) {
                 const Pair call{input(a, a_strides), input(b, b_strides), output(y, y_strides),
                                 extent(shape)};
                 return bound(rows(call), std::move(keep));

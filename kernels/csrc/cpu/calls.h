@@ -110,7 +110,8 @@ struct Rotary {
     Extent extent;
 };
 
-// act.y = silu(gate's y) * up's y, where act.a and act.b are those two: y[rows, n] by column ranges.
+// act.y = silu(gate's y) * up's y, where act.a and act.b are those two: y[rows, n] by column
+// ranges.
 struct LinearSiluMul {
     Linear gate, up;
     Pair act;

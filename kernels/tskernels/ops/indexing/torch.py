@@ -52,10 +52,10 @@ def bind_permute(call: BoundCall) -> Kernel:
     dim = call.integer("dim") % x.dim()
     sizes = cast("tuple[int, ...]", call.attributes["sizes"])
     order = cast("tuple[int, ...]", call.attributes["order"])
-    blocks = x.unflatten(dim, sizes)
-    moved = [*range(dim), *(dim + i for i in order), *range(dim + len(sizes), blocks.dim())]
-    source = blocks.permute(moved)
-    target = y.unflatten(dim, tuple(sizes[i] for i in order))
+    rank = x.dim() - 1 + len(sizes)
+    moved = [*range(dim), *(dim + i for i in order), *range(dim + len(sizes), rank)]
+    source = torch.unflatten(x, dim, sizes).permute(moved)
+    target = torch.unflatten(y, dim, tuple(sizes[i] for i in order))
 
     def run() -> None:
         target.copy_(source)
