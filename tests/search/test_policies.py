@@ -44,10 +44,15 @@ def decoder(sizes: str, rows: int) -> Decoder:
 def expressible(name: PolicyName, mesh: Mesh, program: Program) -> bool:
     try:
         check_expressible(name, mesh, program)
-    except PolicyError as refusal:
-        assert "vLLM has one size for attention and dense layers" in refusal.message
+    except PolicyError:
         return False
     return True
+
+
+def test_what_vllm_cannot_express_is_said() -> None:
+    mesh, program = build(decoder("4/8", 8))
+    with pytest.raises(PolicyError, match="one size for attention and dense layers, not 4 and 8"):
+        check_expressible(PolicyName.VLLM, mesh, program)
 
 
 def searched(sizes: str, rows: int, name: PolicyName) -> tuple[str, Solution, Mesh]:

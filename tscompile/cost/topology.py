@@ -130,7 +130,8 @@ _NODES: Mapping[str, Topology] = {
         _LAUNCH,
         capacity=180 * _BILLION,
     ),
-    # 72 GPUs in one NVLink domain, 186 GB at 8 TB/s, 2500 TFLOP/s dense bf16 (NVIDIA GB200 NVL72 brief).
+    # 72 GPUs in one NVLink domain, 186 GB at 8 TB/s, 2500 TFLOP/s dense bf16 (NVIDIA GB200 NVL72
+    # brief).
     "gb200-nvl72": Topology(
         "gb200-nvl72",
         (replace(_NVLINK5, ranks=72),),
@@ -139,9 +140,9 @@ _NODES: Mapping[str, Topology] = {
         _LAUNCH,
         capacity=186 * _BILLION,
     ),
-    # Fully connected by seven Infinity Fabric links of 64 GB/s a direction, 192 GB
-    # HBM3 at 5.3 TB/s, 1307 TFLOP/s bf16 (AMD Instinct MI300X data sheet); kernels reach less of both peaks than
-    # NVIDIA's, see "Benchmarking the MI300X" (Chips and Cheese, 2024): 4.0 TB/s, about 55 %.
+    # Fully connected by seven Infinity Fabric links of 64 GB/s a direction, 192 GB HBM3 at
+    # 5.3 TB/s, 1307 TFLOP/s bf16 (AMD Instinct MI300X data sheet). Kernels reach less of both peaks
+    # than NVIDIA's: 4.0 TB/s and 55 % are assumed, not measured.
     "mi300x-8": Topology(
         "mi300x-8",
         (Link(8, 9 * _US, _US, 310 * _GB, direct=True),),
