@@ -31,7 +31,8 @@ bench: $(VENV)/.test
 
 golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/passes tests/ir --update-goldens
-	$(BIN)/python -m tscompile.recipe.document
+	$(BIN)/python -m tscompile.recipe.document > docs/recipe.md
+	$(BIN)/python -m tscompile.catalogue > docs/errors.md
 
 plans: $(VENV)/.test
 	$(BIN)/python -m tscompile.explain.document > docs/plans.md
