@@ -17,7 +17,7 @@ demo: $(VENV)/.model
 test: check pytest
 
 pytest: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not gpu and not nightly"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu and not nightly"
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
