@@ -126,11 +126,12 @@ def test_options(family: Family, sizes: int | ParallelSizes, changes: dict[str, 
 
 
 def test_the_interpreter_sees_a_wrong_plan() -> None:
-    """The check above has teeth: one rank's offset into the vocabulary shifted by a row."""
+    """The check above has teeth: one rank's part of a projection shifted by a column."""
     interpreter, model = deployed("llama", 2, {})
     expected = run_whole(model, tokens(20, 1), torch.float64)
     chunk = Chunk(tokens(20, 1), 0, [5, 6, 8])
     assert worst_position(run(interpreter, "extend_64x4_all", [chunk]), expected) < LIMIT
     weights = interpreter.weights[1]
-    weights["model.embed_tokens.weight"] = weights["model.embed_tokens.weight"].roll(1, 0)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    weights[name] = weights[name].roll(1, 1)
     assert worst_position(run(interpreter, "extend_64x4_all", [chunk]), expected) > 1e-3

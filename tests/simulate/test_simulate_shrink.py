@@ -61,8 +61,11 @@ def test_padding_stays_padding() -> None:
     request = tiny_request(tiny_model_config("qwen3", vocab_size=302), 3)
     plan, certificate = compile_plan(request).plan, certify(request)
     small, computed = shrink(plan, certificate)
-    embedding = next(w for w in small.weights if w.parts[0].tensor == "model.embed_tokens.weight")
-    assert embedding.parts[0].padded == embedding.shape[0] * 3 > computed.vocab_size
+    padded = {w.parts[0].tensor: w for w in small.weights if w.parts and w.parts[0].padded}
+    assert "lm_head.weight" in padded
+    for weight in (padded["model.embed_tokens.weight"], padded["lm_head.weight"]):
+        ranks = 3 if weight.axes else 1
+        assert weight.parts[0].padded == weight.shape[0] * ranks > computed.vocab_size
     simulate(small, computed)
 
 
