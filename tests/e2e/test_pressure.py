@@ -287,5 +287,5 @@ def test_a_few_chats_under_pressure(tmp_path: Path, smollm2_gguf: Path, oracle: 
 def test_sixty_four_chats_in_an_eighth_of_their_need(
     tmp_path: Path, smollm2_gguf: Path, oracle: Oracle
 ) -> None:
-    load = Load(chats=64, turns=4, max_tokens=24, model_len=320, max_batch=32, pages=193, share=8)
+    load = Load(chats=64, turns=4, max_tokens=24, model_len=320, max_batch=32, pages=181, share=8)
     check(artifact_for(load, tmp_path, smollm2_gguf), load, oracle, tmp_path)
