@@ -167,6 +167,13 @@ void Cache::settle(Residence& home, const Request& request) {
     }
 }
 
+void Cache::prefetch(const Residence& home, const Request& request) const {
+    request.tokens.prefetch();
+    for (std::int32_t g = 0; g < home.tables.count(); ++g)
+        home.tables[g].prefetch(home.published);
+    if (tree_) tree_->prefetch(home.anchor.node());
+}
+
 void Cache::remember_page(Residence& home) const {
     const std::int32_t index = home.planned / config_.page_size;
     home.page_end = 0;

@@ -69,6 +69,9 @@ class Cache {
     // come to `settle_at`.
     void settle(Residence& home, const Request& request);
 
+    // Asks for the memory that settling touches.
+    void prefetch(const Residence& home, const Request& request) const;
+
     // Where the next decode writes, if its page is there and the device knows it.
     void remember_page(Residence& home) const;
 

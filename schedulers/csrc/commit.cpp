@@ -3,7 +3,7 @@
 
 namespace tsscheduler {
 
-// Requests whose memory is asked for ahead of their turn.
+// Requests whose memory is asked for ahead of their turn, and then what that points to.
 constexpr std::size_t kAhead = 6;
 
 std::string Scheduler::commit(Step step, const Results& results) {
@@ -11,13 +11,28 @@ std::string Scheduler::commit(Step step, const Results& results) {
     clock_.committed = step;
     const std::span<const Entry> entries = flight_[step].entries();
     for (std::size_t row = 0; row < entries.size(); ++row) {
-        if (row + kAhead < entries.size()) entries[row + kAhead].request->prefetch();
+        prefetch(entries, row);
         apply(entries[row], shares_[row], results);
     }
     clock_.work += to_i32(entries.size());
     cache_.pass(step);
     slots_.pass(step);
     return {};
+}
+
+// What settling touches lies scattered, the further apart the longer the contexts.
+void Scheduler::prefetch(std::span<const Entry> entries, std::size_t row) {
+    if (row + 3 * kAhead < entries.size()) entries[row + 3 * kAhead].request->prefetch();
+    for (std::size_t ahead : {2 * kAhead, kAhead}) {
+        if (row + ahead >= entries.size()) continue;
+        const Request& request = *entries[row + ahead].request;
+        const auto* decoding = std::get_if<Decoding>(&request.state);
+        if (decoding == nullptr || entries[row + ahead].end < decoding->home.settle_at) continue;
+        if (ahead == kAhead)
+            cache_.prefetch(decoding->home, request);
+        else
+            decoding->home.tables.prefetch();
+    }
 }
 
 std::string Scheduler::check_results(Step step, const Results& results) {

@@ -6,7 +6,7 @@
 
 namespace tsscheduler {
 
-// Requests whose memory is asked for ahead of their turn.
+// Requests whose memory is asked for ahead of their turn, and then what that points to.
 constexpr std::int32_t kAhead = 6;
 
 std::shared_ptr<const Plan> Scheduler::plan() {
@@ -66,6 +66,21 @@ void Scheduler::reserve_decodes(Draft& draft, std::int32_t from) {
         draft.prefill_budget -= ready_rows(running_[i]);
 }
 
+// A request that comes to the end of its page gets another at the end of its tables.
+void Scheduler::prefetch(std::int32_t index) const {
+    running_.prefetch(index + 3 * kAhead);
+    for (std::int32_t ahead : {2 * kAhead, kAhead}) {
+        if (index + ahead >= running_.size()) continue;
+        const auto* decoding = std::get_if<Decoding>(&running_[index + ahead].state);
+        if (decoding == nullptr || decoding->home.planned < decoding->home.page_end) continue;
+        const Tables& tables = decoding->home.tables;
+        if (ahead == kAhead)
+            tables.prefetch_ends();
+        else
+            tables.prefetch();
+    }
+}
+
 // Plans decodes from `from` on, up to the first request for which there is more to do than to count
 // on; returns its index. What takes time here is memory: it touches one request once, and no table.
 std::int32_t Scheduler::plan_steady(Draft& draft, std::int32_t from) {
@@ -74,7 +89,7 @@ std::int32_t Scheduler::plan_steady(Draft& draft, std::int32_t from) {
     Entry* entry = draft.record.room();
     std::int32_t i = from;
     for (; i < running_.size(); ++i) {
-        running_.prefetch(i + kAhead);
+        prefetch(i);
         Request& request = running_[i];
         auto* decoding = std::get_if<Decoding>(&request.state);
         if (decoding == nullptr || request.remaining() == 0) break;

@@ -97,6 +97,7 @@ class Scheduler {
     std::shared_ptr<Plan> blank_plan();
     [[nodiscard]] std::int32_t ready_rows(Request& request) const;
     void reserve_decodes(Draft& draft, std::int32_t from);
+    void prefetch(std::int32_t index) const;
     std::int32_t plan_steady(Draft& draft, std::int32_t from);
     void plan_running(Draft& draft);
     void plan_chunks(Draft& draft);
@@ -118,6 +119,7 @@ class Scheduler {
     [[nodiscard]] std::int32_t returning(std::int32_t group);
 
     // commit.cpp
+    void prefetch(std::span<const Entry> entries, std::size_t row);
     [[nodiscard]] std::string check_results(Step step, const Results& results);
     [[nodiscard]] bool in_order(std::span<const Entry> entries, const Results& results);
     [[nodiscard]] std::string check_each(Step step, const Results& results);

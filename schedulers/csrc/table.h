@@ -89,6 +89,9 @@ class Table {
         return (pages_[index] - index) * page_size;
     }
 
+    // Asks for the memory of an entry.
+    void prefetch(std::int32_t index) const { __builtin_prefetch(pages_.data() + index, 1); }
+
     // Publishes the first open page: its owner becomes one of several readers.
     void seal_next() {
         assert(sealed_ < size());
@@ -166,6 +169,18 @@ class Tables {
     void touch(Step step) {
         for (Table& table : tables_)
             table.touch(step);
+    }
+
+    // Asks for the memory of the entries that come next.
+    void prefetch_ends() const {
+        for (const Table& table : tables_)
+            table.prefetch(table.size());
+    }
+
+    // Asks for the memory of the tables, not of their entries.
+    void prefetch() const {
+        for (const Table& table : tables_)
+            __builtin_prefetch(&table, 1);
     }
 
   private:
