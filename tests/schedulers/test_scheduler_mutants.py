@@ -1,4 +1,4 @@
-"""Seeded mistakes in the C++: the model test finds each of them. Nightly, since each is a build."""
+"""Seeded mistakes in the C++: tests find each of them. Nightly, since each is a build."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import nanobind
 import pytest
 
 SCHEDULERS = Path(__file__).parents[2] / "schedulers"
+REGRESSIONS = Path(__file__).with_name("test_scheduler_regressions.py")
 MODEL = Path(__file__).with_name("test_scheduler_model.py")
 EXAMPLES = 1500
 
@@ -160,11 +161,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
-def test_the_model_finds(mutant: Mutant, workshop: Workshop) -> None:
+def test_found(mutant: Mutant, workshop: Workshop) -> None:
     place = workshop.build(mutant)
     test = f"{MODEL}::test_agrees_with_the_reference_at_length"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "mutant_core", "-p",
-               "no:cacheprovider", test]  # fmt: skip
+               "no:cacheprovider", str(REGRESSIONS), test]  # fmt: skip
     examples = 100 if mutant.name == "none" else EXAMPLES
     environment = {
         **os.environ,

@@ -6,65 +6,13 @@ decision, every page that is read and every answer is checked.
 
 from __future__ import annotations
 
-from itertools import count
-
 import numpy as np
 import pytest
+from small_worlds import lasting_prompt, small_sizes, step_alone, until_retracted
 
 from tsschedulers import Handle, Plan
-from tsschedulers.fake_device import answer
 from tsschedulers.reference_books import Sizes
 from tsschedulers.side_by_side import SideBySide
-
-
-def _sizes(
-    pages: int,
-    *,
-    page_size: int = 2,
-    max_batch: int = 4,
-    max_model_len: int = 64,
-    token_budget: int = 32,
-    host_pages: int = 0,
-    prefix_cache: bool = False,
-    prefix_hash_bits: int = 32,
-) -> Sizes:
-    """One group of `pages` pages that can be handed out; no watermark."""
-    return Sizes(
-        page_size=page_size,
-        max_batch=max_batch,
-        max_model_len=max_model_len,
-        token_budget=token_budget,
-        groups=((pages + 1, None),),
-        host_pages=host_pages,
-        prefix_cache=prefix_cache,
-        watermark=0.0,
-        prefix_hash_bits=prefix_hash_bits,
-    )
-
-
-def _prompt(length: int, new: int, seed: int = 0) -> list[int]:
-    """A prompt whose answer does not end before `new` tokens."""
-    for first in count(100 * seed):
-        prompt = [first, *range(length - 1)]
-        if len(answer(prompt, 0, new)) == new:
-            return prompt
-    raise AssertionError
-
-
-def _step(world: SideBySide) -> Plan:
-    """One step with nothing else in flight."""
-    plan = world.plan()
-    if world.flight:
-        world.commit()
-    return plan
-
-
-def _until_retracted(world: SideBySide) -> Plan:
-    for _ in range(100):
-        plan = _step(world)
-        if len(plan.retracted) > 0:
-            return plan
-    raise AssertionError("nobody was retracted")
 
 
 def _stats(world: SideBySide) -> tuple[object, ...]:
@@ -81,10 +29,10 @@ def _commit(world: SideBySide, step: int, slots: list[int], tokens: list[int]) -
 
 
 def test_abort_with_a_step_in_flight_and_the_next_one_planned() -> None:
-    world = SideBySide(_sizes(16))
-    gone = world.submit(_prompt(5, 10), 10)
-    world.submit(_prompt(3, 10, 1), 10)
-    _step(world)
+    world = SideBySide(small_sizes(16))
+    gone = world.submit(lasting_prompt(5, 10), 10)
+    world.submit(lasting_prompt(3, 10, 1), 10)
+    step_alone(world)
     world.plan()
     world.plan()
     free = world.scheduler.stats().free_pages[0]
@@ -98,9 +46,9 @@ def test_abort_with_a_step_in_flight_and_the_next_one_planned() -> None:
 
 
 def test_cancellation_commits_no_late_token() -> None:
-    world = SideBySide(_sizes(16))
-    gone = world.submit(_prompt(5, 10), 10)
-    _step(world)
+    world = SideBySide(small_sizes(16))
+    gone = world.submit(lasting_prompt(5, 10), 10)
+    step_alone(world)
     world.plan()
     world.abort(gone)
     world.commit(late=True)
@@ -108,117 +56,15 @@ def test_cancellation_commits_no_late_token() -> None:
     assert _stats(world) == (0, 0, [16], [0])
 
 
-def _storing(host_pages: int = 8) -> tuple[SideBySide, int, int]:
-    """A world where the second request has just been retracted; its ticket."""
-    world = SideBySide(_sizes(8, host_pages=host_pages))
-    world.submit(_prompt(6, 8), 8)
-    second = world.submit(_prompt(6, 8, 1), 8)
-    plan = _until_retracted(world)
-    assert list(plan.retracted) == [world.handles[second]]
-    assert len(world.tickets) == 1
-    return world, second, world.tickets[0]
-
-
-def _loading() -> tuple[SideBySide, int, int]:
-    """A world where the second request is being loaded back; the load's ticket."""
-    world, second, ticket = _storing()
-    world.transfer(ticket)
-    for _ in range(100):
-        plan = _step(world)
-        if world.tickets:
-            assert [a.handle for a in plan.admitted] == [world.handles[second]]
-            return world, second, world.tickets[0]
-    raise AssertionError("nothing was loaded")
-
-
-def test_abort_during_store() -> None:
-    world, second, ticket = _storing()
-    world.abort(second)
-    held = world.scheduler.stats().free_pages[0]
-    world.transfer(ticket)
-    assert world.scheduler.stats().free_pages[0] > held, "the ticket held the pages until then"
-    world.drain(world.bound())
-
-
-def test_abort_during_load() -> None:
-    world, second, ticket = _loading()
-    world.abort(second)
-    held = world.scheduler.stats().free_pages[0]
-    assert held < 8, "the transfer may still write them"
-    world.transfer(ticket)
-    assert world.scheduler.stats().free_pages[0] == 8
-    world.drain(world.bound())
-
-
-# Transfers
-
-
-def test_a_store_that_fails() -> None:
-    world, second, ticket = _storing()
-    world.transfer(ticket, ok=False)
-    world.drain(world.bound())
-    assert world.outputs[second] == world.asked[second].answer
-
-
-def test_a_load_that_fails_is_computed_instead() -> None:
-    world, second, ticket = _loading()
-    world.transfer(ticket, ok=False)
-    plan = _step(world)
-    assert [(a.handle, a.cached_tokens) for a in plan.admitted] == [(world.handles[second], 0)]
-    world.drain(world.bound())
-    assert world.outputs[second] == world.asked[second].answer
-
-
-def test_a_transfer_that_is_late() -> None:
-    world, second, ticket = _storing()
-    while _step(world).reason != "waiting_transfer":
-        pass
-    assert world.scheduler.stats().waiting == 1
-    world.transfer(ticket)
-    world.drain(world.bound())
-    assert world.outputs[second] == world.asked[second].answer
-
-
-def test_a_transfer_that_is_acknowledged_twice() -> None:
-    world, _, ticket = _storing()
-    world.transfer(ticket)
-    before = _stats(world)
-    with pytest.raises(ValueError, match=f"ticket {ticket} is not outstanding"):
-        world.scheduler.transfer_done(ticket, True)
-    assert _stats(world) == before
-    world.drain(world.bound())
-
-
-def test_a_store_of_pages_that_the_window_has_passed_is_none() -> None:
-    """A ticket that moves no page would never be acknowledged."""
-    sizes = Sizes(
-        page_size=2,
-        max_batch=6,
-        max_model_len=24,
-        token_budget=8,
-        groups=((8, 2),),
-        host_pages=4,
-        watermark=0.0,
-    )
-    world = SideBySide(sizes)
-    numbers = [world.submit([100 * i + 1, 0, 1], 16) for i in range(6)]
-    plan = _until_retracted(world)
-    assert list(plan.retracted) == [world.handles[numbers[5]]]
-    assert len(world.outputs[numbers[5]]) == 1, "3 positions were computed, one page is complete"
-    assert plan.groups[0].stores.size == 0
-    assert not world.tickets
-    world.drain(world.bound())
-
-
 # Results
 
 
 def test_a_result_for_a_generation_that_is_gone() -> None:
-    world = SideBySide(_sizes(16, max_batch=1))
-    old = world.submit(_prompt(5, 10), 10)
+    world = SideBySide(small_sizes(16, max_batch=1))
+    old = world.submit(lasting_prompt(5, 10), 10)
     world.plan()
     world.abort(old)
-    new = world.submit(_prompt(4, 4, 1), 4)
+    new = world.submit(lasting_prompt(4, 4, 1), 4)
     assert world.handles[new].index == world.handles[old].index, "the place is used again"
     assert world.handles[new] != world.handles[old]
     assert not world.scheduler.abort(world.handles[old]), "a stale handle names nobody"
@@ -242,10 +88,10 @@ def test_a_result_for_a_generation_that_is_gone() -> None:
 def test_a_batch_with_one_bad_entry_changes_nothing(
     slots: list[int], tokens: list[int], message: str
 ) -> None:
-    world = SideBySide(_sizes(32, token_budget=16))
-    world.submit(_prompt(4, 10), 10)
-    world.submit(_prompt(4, 10, 1), 10)
-    world.submit(_prompt(20, 4, 2), 4)
+    world = SideBySide(small_sizes(32, token_budget=16))
+    world.submit(lasting_prompt(4, 10), 10)
+    world.submit(lasting_prompt(4, 10, 1), 10)
+    world.submit(lasting_prompt(20, 4, 2), 4)
     plan = world.plan()
     assert plan.samples.tolist() == [1, 1, 0]
     before = _stats(world)
@@ -257,8 +103,8 @@ def test_a_batch_with_one_bad_entry_changes_nothing(
 
 
 def test_a_step_out_of_order_changes_nothing() -> None:
-    world = SideBySide(_sizes(32))
-    world.submit(_prompt(4, 10), 10)
+    world = SideBySide(small_sizes(32))
+    world.submit(lasting_prompt(4, 10), 10)
     first, second = world.plan(), world.plan()
     with pytest.raises(ValueError, match=f"the oldest step in flight is {first.step}"):
         _commit(world, second.step, [0], [1])
@@ -275,8 +121,8 @@ def test_a_step_out_of_order_changes_nothing() -> None:
 
 
 def test_capacity_exhausted_by_prefills_alone() -> None:
-    world = SideBySide(_sizes(16, token_budget=8, max_batch=4))
-    numbers = [world.submit(_prompt(14, 2, seed), 2) for seed in range(4)]
+    world = SideBySide(small_sizes(16, token_budget=8, max_batch=4))
+    numbers = [world.submit(lasting_prompt(14, 2, seed), 2) for seed in range(4)]
     world.plan()
     assert world.scheduler.stats().running == 1, "prefills that do not fit together wait"
     world.commit()
@@ -288,8 +134,8 @@ def test_capacity_exhausted_by_prefills_alone() -> None:
 @pytest.mark.parametrize("new", [1, 2, 9])
 def test_a_pool_of_exactly_one_requests_size(new: int) -> None:
     positions = 7 + new - 1
-    world = SideBySide(_sizes(-(-positions // 2)))
-    numbers = [world.submit(_prompt(7, new, seed), new) for seed in range(2)]
+    world = SideBySide(small_sizes(-(-positions // 2)))
+    numbers = [world.submit(lasting_prompt(7, new, seed), new) for seed in range(2)]
     world.drain(world.bound())
     assert all(world.outputs[n] == world.asked[n].answer for n in numbers)
     with pytest.raises(ValueError, match="pages of group 'g0', which has"):
@@ -297,9 +143,9 @@ def test_a_pool_of_exactly_one_requests_size(new: int) -> None:
 
 
 def test_two_requests_that_fit_alone_and_not_together() -> None:
-    world = SideBySide(_sizes(8))
-    first, second = (world.submit(_prompt(6, 10, seed), 10) for seed in range(2))
-    plan = _until_retracted(world)
+    world = SideBySide(small_sizes(8))
+    first, second = (world.submit(lasting_prompt(6, 10, seed), 10) for seed in range(2))
+    plan = until_retracted(world)
     assert list(plan.retracted) == [world.handles[second]], "the last goes, never the first"
     world.drain(world.bound())
     assert world.outputs[first] == world.asked[first].answer
@@ -309,8 +155,8 @@ def test_two_requests_that_fit_alone_and_not_together() -> None:
 @pytest.mark.parametrize("page_size", [1, 2, 4])
 def test_a_page_boundary_reached_by_exactly_the_last_token(page_size: int) -> None:
     # The last token is never read: 4 + 5 tokens take 8 places.
-    world = SideBySide(_sizes(8 // page_size, page_size=page_size))
-    number = world.submit(_prompt(4, 5), 5)
+    world = SideBySide(small_sizes(8 // page_size, page_size=page_size))
+    number = world.submit(lasting_prompt(4, 5), 5)
     world.drain(world.bound())
     assert len(world.outputs[number]) == 5
     assert world.scheduler.stats().free_pages[0] == 8 // page_size
@@ -324,26 +170,26 @@ def _cached(plan: Plan, handle: Handle) -> int:
 
 
 def test_equal_prompts_of_two_tenants_share_nothing() -> None:
-    world = SideBySide(_sizes(32, prefix_cache=True))
-    prompt = _prompt(8, 1)
+    world = SideBySide(small_sizes(32, prefix_cache=True))
+    prompt = lasting_prompt(8, 1)
     world.submit(prompt, 1, salt=1)
     world.drain(world.bound())
     other = world.submit(prompt, 1, salt=2)
     same = world.submit(prompt, 1, salt=1)
-    plan = _step(world)
+    plan = step_alone(world)
     assert _cached(plan, world.handles[other]) == 0
     assert _cached(plan, world.handles[same]) == 6, "all but the page that holds the last token"
     world.drain(world.bound())
 
 
 def test_colliding_prefixes_are_told_apart() -> None:
-    world = SideBySide(_sizes(32, prefix_cache=True, prefix_hash_bits=0))
-    prompts = [_prompt(8, 1, seed) for seed in range(3)]
+    world = SideBySide(small_sizes(32, prefix_cache=True, prefix_hash_bits=0))
+    prompts = [lasting_prompt(8, 1, seed) for seed in range(3)]
     for prompt in prompts[:2]:
         world.submit(prompt, 1)
     world.drain(world.bound())
     numbers = [world.submit(prompt, 1) for prompt in prompts]
-    plan = _step(world)
+    plan = step_alone(world)
     assert [_cached(plan, world.handles[n]) for n in numbers] == [6, 6, 0]
     world.drain(world.bound())
 
@@ -375,25 +221,46 @@ def test_one_page_published_may_close_the_gap_in_a_long_hit() -> None:
 
 
 def test_a_stream_of_prefills_does_not_delay_a_decode() -> None:
-    world = SideBySide(_sizes(400, max_batch=8, token_budget=16))
-    decode = world.submit(_prompt(4, 20), 20)
-    _step(world)
+    world = SideBySide(small_sizes(400, max_batch=8, token_budget=16))
+    decode = world.submit(lasting_prompt(4, 20), 20)
+    step_alone(world)
     for seed in range(1, 20):
-        world.submit(_prompt(30, 1, seed), 1)
-        plan = _step(world)
+        world.submit(lasting_prompt(30, 1, seed), 1)
+        plan = step_alone(world)
         assert plan.num_tokens == 16, "the prefills take what is left of the budget"
         assert len(world.outputs[decode]) == seed + 1, "the decode has its token in every step"
     world.drain(world.bound())
 
 
 def test_the_oldest_waiting_request_runs_next_whatever_its_id() -> None:
-    world = SideBySide(_sizes(64, max_batch=1))
-    blockers = [world.submit(_prompt(3, 3, seed), 3) for seed in range(12)]
+    world = SideBySide(small_sizes(64, max_batch=1))
+    blockers = [world.submit(lasting_prompt(3, 3, seed), 3) for seed in range(12)]
     for number in blockers[1:11]:
         world.abort(number)  # so that later submissions get earlier places
-    later = [world.submit(_prompt(3, 3, seed), 3) for seed in range(20, 30)]
+    later = [world.submit(lasting_prompt(3, 3, seed), 3) for seed in range(20, 30)]
     assert world.handles[later[-1]].index < world.handles[blockers[11]].index
     ran: list[Handle] = []
     while world.live:
-        ran += [admission.handle for admission in _step(world).admitted]
+        ran += [admission.handle for admission in step_alone(world).admitted]
     assert ran == [world.handles[n] for n in (blockers[0], blockers[11], *later)]
+
+
+def test_nobody_is_admitted_while_a_step_names_it() -> None:
+    """Its token comes first: it is part of what the request computes when it comes back."""
+    world = SideBySide(small_sizes(26, page_size=1, token_budget=9, tokens_per_step=2))
+    first = world.submit(lasting_prompt(15, 8), 8)
+    world.plan()
+    world.plan()
+    second = world.submit(lasting_prompt(10, 11, 1), 11)
+    world.commit()
+    world.plan()
+    world.commit()
+    plan = world.plan()
+    assert list(plan.retracted) == [world.handles[second]], "the first needs two pages more"
+    assert len(world.flight) == 1, "a step still names the second"
+    world.abort(first)
+    assert world.plan().admitted == [], "though there is room for it"
+    world.commit()
+    assert [a.handle for a in world.plan().admitted] == [world.handles[second]]
+    world.drain(world.bound())
+    assert world.outputs[second] == world.asked[second].answer
