@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from torch import Tensor
 
 from tskernels.communicator import Communicator
+from tskernels.launch import LaunchPlanner
 from tskernels.schema import AttributeValue, DType
 
 Mode: TypeAlias = Literal["any", "decode", "extend"]
@@ -94,6 +95,11 @@ class Trait:
     holds: Callable[[KernelQuery], bool]
 
 
+def compiled(call: BoundCall) -> Kernel:
+    """The `bind` of solutions with `launches`: the executor runs those, so nobody calls this."""
+    raise TypeError(f"{len(call.inputs)} inputs were bound to a solution that an artifact holds")
+
+
 Signature: TypeAlias = Mapping[str, tuple[DType, ...]]
 """The dtypes that a kernel takes for each named input; an input not named takes any."""
 
@@ -103,7 +109,8 @@ class KernelSpec:
     """One implementation of an op. `name` is `<op>.<solution>`, what a plan calls its pin.
 
     Of the kernels that fit, the highest band of `priority` wins (see `BANDS` and `selection`).
-    `bind` is called once per op of each program, at load.
+    `bind` is called once per op of each program, at load. A solution whose code the artifact holds
+    has `launches` instead, asked at build which compiled functions run a call, and `compiled`.
     """
 
     op: str
@@ -114,6 +121,7 @@ class KernelSpec:
     capability: Capability = Capability("cpu")
     mode: Mode = "any"
     traits: tuple[Trait, ...] = ()
+    launches: LaunchPlanner | None = None
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ from typing import cast
 
 from tskernels import builtin
 from tskernels.errors import TsError
-from tskernels.kernel import BANDS, HIGHEST, PLUGIN, KernelSpec
+from tskernels.kernel import BANDS, HIGHEST, PLUGIN, KernelSpec, compiled
 from tskernels.ops import OPS
 
 PLUGIN_GROUP = "tscompile.kernels"
@@ -55,6 +55,8 @@ class Registry:
         inputs = {argument.name for argument in OPS[spec.op].schema.inputs}
         if unknown := spec.signature.keys() - inputs:
             raise ValueError(f"kernel {spec.name}: {spec.op} has no input {sorted(unknown)}")
+        if (spec.bind is compiled) != (spec.launches is not None):
+            raise ValueError(f"kernel {spec.name} needs either bind or launches")
         if spec.name in self._specs:
             raise DuplicateKernelError(
                 f"kernel {spec.name} is registered twice",

@@ -7,12 +7,18 @@ from tskernels.schema import DType
 
 TORCH_FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16, DType.FLOAT64)
 WIDE_FLOATS = (DType.FLOAT32, DType.FLOAT64)
+DEVICE_FLOATS = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
 INDEX = (DType.INT32,)
 
 
 def floats(*names: str) -> Signature:
     """Inputs `names` in any float type that torch computes in."""
     return dict.fromkeys(names, TORCH_FLOATS)
+
+
+def device_floats(*names: str) -> Signature:
+    """Inputs `names` in any float type that kernels on a GPU compute in."""
+    return dict.fromkeys(names, DEVICE_FLOATS)
 
 
 def float32(*names: str) -> Signature:

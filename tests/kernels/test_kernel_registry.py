@@ -40,7 +40,12 @@ def install(monkeypatch: pytest.MonkeyPatch, *targets: tuple[str, str]) -> None:
 def test_a_pin_resolves_to_its_kernel(kernels: Registry) -> None:
     for name in kernels.names():
         assert kernels.resolve(name).name == name
-    assert [spec.name for spec in kernels.of("add")] == ["add.native", "add.reference", "add.torch"]
+    assert [spec.name for spec in kernels.of("add")] == [
+        "add.native",
+        "add.reference",
+        "add.torch",
+        "add.triton",
+    ]
 
 
 def test_an_unknown_pin_is_named_with_the_nearest(kernels: Registry) -> None:

@@ -47,7 +47,12 @@ def test_native_runs_float32_and_torch_the_rest() -> None:
 
 def test_every_loser_has_a_reason() -> None:
     chosen = select(linear_query(8))
-    assert [name for name, _ in chosen.losers] == ["linear.reference", "linear.torch"]
+    assert [name for name, _ in chosen.losers] == [
+        "linear.reference",
+        "linear.torch",
+        "linear.triton",
+        "linear.triton_rows",
+    ]
     assert all(reason for _, reason in chosen.losers)
 
 
@@ -100,8 +105,10 @@ def test_device_arch_mode_and_traits_rule_kernels_out() -> None:
 
 def test_where_nothing_fits_the_error_says_why() -> None:
     with pytest.raises(NoKernelError, match=r"no kernel runs linear .* on cuda sm_90") as caught:
-        select(replace(linear_query(1), device="cuda", arch="sm_90"))
+        select(replace(linear_query(1, F64), device="cuda", arch="sm_90"))
     assert "linear.native runs on cpu, not cuda" in caught.value.message
+    lack = "linear.triton takes x as float32 or bfloat16 or float16, not float64"
+    assert lack in caught.value.message
 
 
 def test_bands_cover_every_priority_once() -> None:

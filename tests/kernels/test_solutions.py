@@ -1,401 +1,26 @@
-"""Every registered kernel of every compute op against the op's reference."""
+"""Every registered kernel of the CPU for every compute op against the op's reference."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import TypeAlias
-
 import pytest
-import torch
-from torch import Tensor
+from kernel_cases import Make, seed
+from kernel_checks import (
+    CASES,
+    COMPUTE,
+    TOLERANCE,
+    assert_close,
+    attributes_of,
+    expected,
+    outputs_of,
+    query,
+)
 
-from tskernels.kernel import BoundCall, KernelQuery, KernelSpec
-from tskernels.op import resolve_attributes, tensor_type
-from tskernels.ops import OPS
+from tskernels.kernel import BoundCall, KernelSpec
 from tskernels.registry import REGISTRY
-from tskernels.schema import AttributeValue, DType, OpKind, TensorType
+from tskernels.schema import DType
 from tskernels.selection import misfit
 
-TOLERANCE = {DType.FLOAT32: 2e-6, DType.BFLOAT16: 2e-2, DType.FLOAT64: 1e-13}
-"""Largest difference from the reference, relative to the reference's largest value."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """Inputs of one call, floating ones in the dtype under test; `rows` are those that count."""
-
-    inputs: tuple[Tensor | None, ...]
-    attributes: Mapping[str, AttributeValue]
-    rows: int | None = None
-
-
-Make: TypeAlias = Callable[[torch.dtype], Case]
-
-
-def seed(value: int) -> None:
-    torch.manual_seed(value)  # pyright: ignore[reportUnknownMemberType]
-
-
-def normal(dtype: torch.dtype, *shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64).to(dtype)
-
-
-def ints(*values: int) -> Tensor:
-    return torch.tensor(values, dtype=torch.int32)
-
-
-def column_slice(dtype: torch.dtype, rows: int, columns: int) -> Tensor:
-    """A [rows, columns] view whose rows are wider and whose neighbours are NaN."""
-    wide = torch.full((rows, columns + 11), float("nan"), dtype=dtype)
-    view = wide[:, 5 : 5 + columns]
-    view.copy_(normal(dtype, rows, columns))
-    return view
-
-
-def linear_case(rows: int, n: int, k: int, *, bias: bool = False, strided: bool = False) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        x = column_slice(dtype, rows, k) if strided else normal(dtype, rows, k)
-        return Case((x, normal(dtype, n, k), normal(dtype, n) if bias else None), {})
-
-    return make
-
-
-def embedding_case(vocab_start: int) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        ids = ints(0, 6, 7, 8, 16, 17, 40, 7)
-        return Case((ids, normal(dtype, 10, 37)), {"vocab_start": vocab_start})
-
-    return make
-
-
-def norm_case(*shape: int, strided: bool = False) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        x = normal(dtype, *shape)
-        if strided:
-            x = column_slice(dtype, shape[0], shape[1] * shape[2]).view(shape)
-        return Case((x, normal(dtype, shape[-1])), {"eps": 1e-5})
-
-    return make
-
-
-def pair_case(rows: int, columns: int, *, strided: bool = False) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        make_one = column_slice if strided else normal
-        return Case((make_one(dtype, rows, columns), make_one(dtype, rows, columns)), {})
-
-    return make
-
-
-def rotary_table_case(rows: int, half: int, scale: float) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        positions = torch.randint(0, 4000, (rows,), dtype=torch.int32)
-        inv_freq = 10000.0 ** -(torch.arange(half, dtype=torch.float64) / half)
-        wide = torch.promote_types(dtype, torch.float32)
-        return Case((positions, inv_freq.to(wide)), {"scale": scale})
-
-    return make
-
-
-def rotary_case(
-    rows: int,
-    heads: int,
-    width: int,
-    turned: int,
-    *,
-    strided: bool = False,
-    interleaved: bool = False,
-) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        x = (column_slice if strided else normal)(dtype, rows, heads * width)
-        angles = torch.rand(rows, turned // 2, dtype=torch.float64) * 6.3
-        table = torch.cat((angles.cos(), angles.sin()), -1)
-        wide = torch.promote_types(dtype, torch.float32)
-        inputs = (x.view(rows, heads, width), table.to(wide))
-        return Case(inputs, {"interleaved": interleaved})
-
-    return make
-
-
-def kv_write_case(rows: int, heads: int, width: int, page_size: int) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        both = column_slice(dtype, rows, 2 * heads * width)
-        key = both[:, : heads * width].view(rows, heads, width)
-        value = both[:, heads * width :].view(rows, heads, width)
-        cache = normal(dtype, 7, 2, heads, page_size, width)
-        slots = torch.randperm(7 * page_size)[:rows].to(torch.int32)
-        return Case((key, value, cache, slots), {})
-
-    return make
-
-
-def attention_case(
-    *lengths: tuple[int, int],
-    heads: tuple[int, int] = (6, 2),
-    width: int = 16,
-    page_size: int = 8,
-    window: int = 0,
-    padding: int = 3,
-    sinks: bool = False,
-) -> Make:
-    """Sequences of (new rows, total length); everything beyond a length is NaN."""
-
-    def make(dtype: torch.dtype) -> Case:
-        rows = sum(new for new, _ in lengths)
-        most = max(-(-length // page_size) for _, length in lengths) + 1
-        total = 1 + sum(-(-length // page_size) for _, length in lengths)
-        cache = torch.full((total, 2, heads[1], page_size, width), float("nan"), dtype=dtype)
-        table = torch.zeros(len(lengths), most, dtype=torch.int32)
-        pages = iter(random.Random(total).sample(range(1, total), total - 1))
-        for s, (_, length) in enumerate(lengths):
-            for first in range(0, length, page_size):
-                page, held = next(pages), min(page_size, length - first)
-                table[s, first // page_size] = page
-                cache[page, :, :, :held] = normal(dtype, 2, heads[1], held, width)
-        query = column_slice(dtype, rows + padding, heads[0] * width)
-        query[rows:] = float("nan")
-        starts = ints(*accumulate((new for new, _ in lengths), initial=0))
-        inputs = (query.view(-1, heads[0], width), cache, table, ints(*(n for _, n in lengths)))
-        beside = normal(dtype, heads[0]) if sinks else None
-        options = {"scale": width**-0.5, "window": window}
-        return Case((*inputs, starts, beside), options, rows)
-
-    return make
-
-
-def route_case(rows: int, count: int, *, bias: bool = False, **options: AttributeValue) -> Make:
-    """Every third row is padding, and NaN."""
-
-    def make(dtype: torch.dtype) -> Case:
-        logits = normal(dtype, rows, count)
-        slots = torch.arange(rows, dtype=torch.int32) % 3
-        logits[slots == 0] = float("nan")
-        correction = normal(torch.float32, count).to(torch.promote_types(dtype, torch.float32))
-        return Case((logits, slots, correction if bias else None), options)
-
-    return make
-
-
-def experts_case(
-    rows: int, start: int, held: int, *, bias: bool = False, **options: AttributeValue
-) -> Make:
-    """This shard holds `held` of 7 experts; row 0 reaches none, and is NaN."""
-
-    def make(dtype: torch.dtype) -> Case:
-        x, top_k, width = column_slice(dtype, rows, 13), 3, 9
-        ids = torch.stack([torch.randperm(7)[:top_k] for _ in range(rows)]).to(torch.int32)
-        x[0], ids[0] = float("nan"), -1
-        shapes = ((held, width, 13), (held, width, 13), (held, 13, width))
-        gate, up, down = (normal(dtype, *shape) for shape in shapes)
-        biases = tuple(normal(dtype, held, n) if bias else None for n in (width, width, 13))
-        weights = normal(dtype, rows, top_k).abs()
-        attributes = {"expert_start": start, **options}
-        return Case((x, ids, weights, gate, up, down, *biases), attributes)
-
-    return make
-
-
-def latent_write_case(rows: int, rank: int, turned: int, page_size: int) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        both = column_slice(dtype, rows, rank + turned)
-        rope = both[:, rank:].view(rows, 1, turned)
-        cache = normal(dtype, 7, 1, 1, page_size, rank + turned)
-        slots = random.Random(rows).sample(range(7 * page_size), rows)
-        return Case((both[:, :rank], rope, cache, ints(*slots)), {})
-
-    return make
-
-
-def mla_case(*lengths: tuple[int, int], absorbed: bool, heads: int = 3, page_size: int = 4) -> Make:
-    """Sequences of (new rows, total length); everything beyond a length is NaN."""
-    nope, turned, rank, value = 6, 4, 10, 5
-
-    def make(dtype: torch.dtype) -> Case:
-        grouped = attention_case(
-            *lengths, heads=(heads, 1), width=rank + turned, page_size=page_size
-        )(dtype)
-        query, cache, *rest = grouped.inputs[:5]
-        assert query is not None
-        assert cache is not None
-        parts = column_slice(dtype, query.shape[0], heads * (nope + turned))
-        parts[grouped.rows :] = float("nan")
-        both = parts.view(-1, heads, nope + turned)
-        kv_b = normal(dtype, heads * (nope + value), rank)
-        inputs = (both[..., :nope], both[..., nope:], cache[:, :1], kv_b, *rest)
-        return Case(inputs, {"scale": 0.4, "absorbed": absorbed}, grouped.rows)
-
-    return make
-
-
-def add_rms_norm_case(rows: int, width: int, *, strided: bool = False) -> Make:
-    def make(dtype: torch.dtype) -> Case:
-        make_one = column_slice if strided else normal
-        both = (make_one(dtype, rows, width), make_one(dtype, rows, width))
-        return Case((*both, normal(dtype, width)), {"eps": 1e-5})
-
-    return make
-
-
-def rope_kv_write_case(
-    rows: int, heads: tuple[int, int], width: int, turned: int, *, norm: bool, **options: bool
-) -> Make:
-    """Query, key and value as column slices of one packed product."""
-
-    def make(dtype: torch.dtype) -> Case:
-        parts = [column_slice(dtype, rows, h * width).view(rows, h, width) for h in heads]
-        _, value, cache, slots = kv_write_case(rows, heads[1], width, 3)(dtype).inputs
-        table = rotary_case(rows, 1, width, turned)(dtype).inputs[1]
-        gains = [normal(dtype, width), normal(dtype, width)] if norm else []
-        attributes: dict[str, AttributeValue] = {"eps": 1e-6} if norm else {}
-        return Case((*parts, value, *gains, table, cache, slots), {**attributes, **options})
-
-    return make
-
-
-def dispatch_case(ranks: int, *, step: int, held: int, first: int = 0) -> Make:
-    """Nine rows and three of twelve experts each; one row reaches none, and is NaN."""
-
-    def make(dtype: torch.dtype) -> Case:
-        x, ids = column_slice(dtype, 9, 5), torch.stack([torch.randperm(12)[:3] for _ in range(9)])
-        x[4], ids[4] = float("nan"), -1
-        where = {"ranks": ranks, "step": step, "held": held, "first": first}
-        return Case((x, ids.int(), normal(dtype, 9, 3).abs()), where)
-
-    return make
-
-
-def combine_case(ranks: int, *, step: int, held: int, first: int = 0) -> Make:
-    """What no destination was sent is NaN."""
-
-    def make(dtype: torch.dtype) -> Case:
-        sent = dispatch_case(ranks, step=step, held=held, first=first)(dtype)
-        _, ids, _ = sent.inputs
-        assert ids is not None
-        y = normal(dtype, ranks, 9, 5)
-        for d in range(ranks):
-            low = first + d * step
-            y[d][~((ids >= low) & (ids < low + held)).any(1)] = float("nan")
-        return Case((y.flatten(0, 1), ids), sent.attributes)
-
-    return make
-
-
-def select_rows_case(dtype: torch.dtype) -> Case:
-    return Case((column_slice(dtype, 9, 21), ints(8, 0, 3, 3)), {})
-
-
-def mask_case(coordinate: int) -> Make:
-    return lambda dtype: Case((normal(dtype, 5, 7),), {"coordinate": coordinate})
-
-
-def slice_case(dim: int, start: int, size: int) -> Make:
-    return lambda dtype: Case(
-        (column_slice(dtype, 6, 10),), {"dim": dim, "start": start, "size": size}
-    )
-
-
-def permute_case(dim: int, sizes: tuple[int, ...], order: tuple[int, ...]) -> Make:
-    return lambda dtype: Case(
-        (column_slice(dtype, 12, 12),), {"dim": dim, "sizes": sizes, "order": order}
-    )
-
-
-CASES: Mapping[str, tuple[Make, ...]] = {
-    "linear": (
-        *(linear_case(rows, 37, 61) for rows in (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 31, 33, 65)),
-        linear_case(1, 1, 1),
-        linear_case(3, 5, 7, bias=True),
-        linear_case(8, 192, 576, bias=True, strided=True),
-        linear_case(1, 577, 576, bias=True),
-        linear_case(6, 64, 1537, strided=True),
-    ),
-    "embedding": (embedding_case(0), embedding_case(7)),
-    "rms_norm": (
-        norm_case(1, 576),
-        norm_case(5, 61),
-        norm_case(5, 3, 13),
-        norm_case(5, 3, 16, strided=True),
-    ),
-    "add": (pair_case(1, 1), pair_case(3, 67), pair_case(3, 67, strided=True), pair_case(64, 576)),
-    "silu_mul": (pair_case(1, 1536), pair_case(5, 67, strided=True), pair_case(33, 129)),
-    "rotary_table": (rotary_table_case(1, 32, 1.0), rotary_table_case(9, 5, 1.25)),
-    "rotary": (
-        rotary_case(1, 9, 64, 64),
-        rotary_case(5, 3, 10, 10, strided=True),
-        rotary_case(5, 2, 24, 8, strided=True),
-        rotary_case(40, 3, 64, 32),
-        rotary_case(5, 3, 10, 10, strided=True, interleaved=True),
-        rotary_case(7, 2, 24, 8, interleaved=True),
-    ),
-    "add_rms_norm": (
-        add_rms_norm_case(1, 1),
-        add_rms_norm_case(3, 67, strided=True),
-        add_rms_norm_case(64, 576),
-    ),
-    "linear_silu_mul": (
-        *(linear_case(rows, 74, 61) for rows in (1, 2, 5, 9, 33)),
-        linear_case(3, 10, 7, bias=True),
-        linear_case(4, 1536, 64, bias=True, strided=True),
-    ),
-    "rope_kv_write": (
-        rope_kv_write_case(1, (9, 3), 64, 64, norm=False),
-        rope_kv_write_case(7, (4, 2), 24, 8, norm=False),
-        rope_kv_write_case(5, (2, 1), 10, 10, norm=False, interleaved=True),
-    ),
-    "qk_norm_rope_kv_write": (
-        rope_kv_write_case(1, (8, 2), 64, 64, norm=True),
-        rope_kv_write_case(7, (4, 2), 24, 8, norm=True),
-        rope_kv_write_case(5, (2, 1), 10, 10, norm=True, interleaved=True),
-    ),
-    "kv_write": (kv_write_case(1, 3, 64, 16), kv_write_case(11, 2, 10, 3)),
-    "attention": (
-        attention_case((1, 1)),
-        attention_case((1, 9), (1, 16), (1, 17), (1, 40)),
-        attention_case((1, 300), heads=(9, 3), width=64, page_size=16),
-        attention_case((5, 5), (1, 33), (0, 0), (7, 30)),
-        attention_case((5, 5), (1, 33), (7, 30), window=6),
-        attention_case((70, 150), (40, 40), heads=(4, 4), width=10, page_size=5),
-        attention_case((1, 100), (1, 3), window=64, heads=(8, 1), width=128, page_size=16),
-        attention_case((0, 0), (0, 0), padding=4),
-        attention_case((1, 9), (5, 5), (7, 30), sinks=True),
-        attention_case((1, 9), (5, 20), (7, 30), window=6, sinks=True),
-    ),
-    "route": (
-        route_case(7, 5, top_k=1),
-        route_case(2, 16, top_k=4, normalize=True),
-        route_case(5, 9, top_k=9, scoring="softmax_topk"),
-        route_case(5, 16, top_k=3, scoring="sigmoid", groups=4, top_groups=2, scale=2.5),
-        route_case(8, 12, bias=True, top_k=4, groups=6, top_groups=3, normalize=True),
-        route_case(4, 6, bias=True, top_k=2, scoring="sigmoid", groups=6, top_groups=3),
-    ),
-    "experts": (
-        experts_case(9, 0, 7),
-        experts_case(1, 0, 7),
-        experts_case(6, 2, 3, bias=True),
-        experts_case(40, 5, 2, bias=True, activation="swiglu", alpha=1.702, limit=0.9),
-    ),
-    "latent_write": (latent_write_case(1, 10, 4, 16), latent_write_case(9, 6, 2, 3)),
-    "mla": tuple(
-        mla_case(*lengths, absorbed=absorbed, heads=heads)
-        for absorbed in (False, True)
-        for heads, lengths in (
-            (1, ((1, 1),)),
-            (3, ((1, 9), (1, 4), (1, 5), (1, 40))),
-            (4, ((5, 5), (1, 33), (0, 0), (7, 30))),
-            (2, ((0, 0), (0, 0))),
-        )
-    ),
-    "dispatch": (dispatch_case(4, step=3, held=3), dispatch_case(2, step=6, held=3, first=3)),
-    "combine": (combine_case(4, step=3, held=3), combine_case(2, step=6, held=3, first=3)),
-    "select_rows": (select_rows_case,),
-    "mask": (mask_case(0), mask_case(2)),
-    "slice": (slice_case(0, 2, 3), slice_case(1, 4, 5), slice_case(-1, 0, 10)),
-    "permute": (permute_case(0, (2, 3, 2), (1, 0, 2)), permute_case(1, (2, 2, 3), (1, 2, 0))),
-}
-
-COMPUTE = tuple(n for n, op in OPS.items() if op.schema.kind is OpKind.COMPUTE)
+DTYPES = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT64)
 
 
 def runs() -> list[object]:
@@ -404,7 +29,7 @@ def runs() -> list[object]:
     found: list[object] = []
     for op in COMPUTE:
         for spec in REGISTRY.of(op):
-            for dtype in TOLERANCE:
+            for dtype in DTYPES:
                 for i, make in enumerate(CASES[op]):
                     if misfit(spec, query(spec.op, make(dtype.torch))) is None:
                         name = f"{spec.name}-{dtype}-{i}"
@@ -412,60 +37,17 @@ def runs() -> list[object]:
     return found
 
 
-def query(op: str, case: Case) -> KernelQuery:
-    types = [None if x is None else tensor_type(x) for x in case.inputs]
-    attributes = resolve_attributes(OPS[op].schema, case.attributes)
-    dtypes = tuple(t and t.dtype for t in types)
-    shapes = tuple(t and t.shape for t in types)
-    return KernelQuery(op, "extend", dtypes, shapes, "cpu", "x86_64", attributes)
-
-
-def expected(op: str, case: Case) -> tuple[Tensor, ...]:
-    """The reference, computed in float64 on the same numbers.
-
-    Except for rotary_table: that angles round to float32 is part of what it computes.
-    """
-    widen = op != "rotary_table"
-    wide = [
-        x.double() if widen and x is not None and x.is_floating_point() else x for x in case.inputs
-    ]
-    result = OPS[op].schema.reference(*wide, **case.attributes)
-    return result if isinstance(result, tuple) else (result,)
-
-
 @pytest.mark.parametrize(("spec", "dtype", "make"), runs())
 def test_agrees_with_the_reference(spec: KernelSpec, dtype: DType, make: Make) -> None:
     seed(7)
     case = make(dtype.torch)
-    schema = OPS[spec.op].schema
-    attributes = resolve_attributes(schema, case.attributes)
     wanted = expected(spec.op, case)
-    types: list[TensorType | None] = [None if x is None else tensor_type(x) for x in case.inputs]
-    mutates = schema.mutates or {}
-    call = BoundCall(case.inputs, (), attributes)
-    outputs = tuple(
-        call.tensor(mutates[i]) if i in mutates else unwritten(t)
-        for i, t in enumerate(schema.infer(types, attributes))
-    )
-    kernel = spec.bind(replace(call, outputs=outputs))
+    outputs = outputs_of(spec.op, case)
+    kernel = spec.bind(BoundCall(case.inputs, outputs, attributes_of(spec.op, case)))
     kernel()
     kernel()  # a kernel is bound once and run many times
     for got, want in zip(outputs, wanted, strict=True):
         assert_close(got[: case.rows], want[: case.rows], TOLERANCE[dtype])
-
-
-def unwritten(type_: TensorType) -> Tensor:
-    """NaN, or for integers a value that no op gives."""
-    nothing = float("nan") if type_.dtype.torch.is_floating_point else -99
-    return torch.full(type_.shape, nothing, dtype=type_.dtype.torch)
-
-
-def assert_close(got: Tensor, want: Tensor, tolerance: float) -> None:
-    assert got.shape == want.shape
-    assert not got.isnan().any()
-    largest = want.abs().max().item() if want.numel() else 0.0
-    error = (got.double() - want).abs().max().item() if want.numel() else 0.0
-    assert error <= tolerance * largest, f"off by {error:.3g}, largest value {largest:.3g}"
 
 
 def test_every_compute_op_has_cases_and_three_kinds_of_solution() -> None:

@@ -1,0 +1,268 @@
+# pyright: basic
+"""Paged attention: decode split over the keys, prefill by tiles of rows; and the cache write.
+
+Scores are kept in float32 as powers of two, whatever the type of query and cache.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tskernels.ops.device import is_last, start_dependents, wait_for_inputs
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def kv_write(
+    key,
+    value,
+    cache,
+    slots,
+    heads: tl.constexpr,
+    width: tl.constexpr,
+    page_size: tl.constexpr,
+    key_row: tl.constexpr,
+    key_head: tl.constexpr,
+    value_row: tl.constexpr,
+    value_head: tl.constexpr,
+    block: tl.constexpr,
+    early: tl.constexpr,
+):
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = tl.arange(0, block)
+    inside = column < width
+    start_dependents(early)
+    wait_for_inputs(early)
+    slot = tl.load(slots + row).to(tl.int64)
+    page, offset = slot // page_size, slot % page_size
+    place = cache + ((page * 2 * heads + head) * page_size + offset) * width + column
+    held = tl.load(key + row * key_row + head * key_head + column, mask=inside, other=0.0)
+    tl.store(place, held, mask=inside)
+    held = tl.load(value + row * value_row + head * value_head + column, mask=inside, other=0.0)
+    tl.store(place + heads * page_size * width, held, mask=inside)
+
+
+@triton.jit
+def _keys_at(table, position, seen, kv_head, kv_heads, page_size, width):
+    """Offset in the cache of the keys of one sequence at `position`; its values lie beyond."""
+    page = tl.load(table + position // page_size, mask=seen, other=0).to(tl.int64)
+    return ((page * 2 * kv_heads + kv_head) * page_size + position % page_size) * width
+
+
+@triton.jit
+def _deliver(target, mine, best, weight, total, sinks, head, kept, has_sinks):
+    """Divide by the weight of all keys, and of the sinks beside them, and store."""
+    if has_sinks:
+        sink = tl.load(sinks + head, mask=kept, other=0.0).to(tl.float32) * LOG2_E
+        higher = tl.maximum(best, sink)
+        fade = tl.exp2(best - higher)
+        weight = weight * fade + tl.exp2(sink - higher)
+        total = total * fade[:, None]
+    weight = tl.where(weight > 0.0, weight, 1.0)
+    tl.store(target, (total / weight[:, None]).to(target.dtype.element_ty), mask=mine)
+
+
+@triton.jit
+def decode(
+    query,
+    cache,
+    tables,
+    lengths,
+    starts,
+    sinks,
+    y,
+    partial,
+    counters,
+    scale: tl.constexpr,
+    window: tl.constexpr,
+    has_sinks: tl.constexpr,
+    kv_heads: tl.constexpr,
+    group: tl.constexpr,
+    width: tl.constexpr,
+    page_size: tl.constexpr,
+    max_pages: tl.constexpr,
+    query_row: tl.constexpr,
+    query_head: tl.constexpr,
+    y_row: tl.constexpr,
+    y_head: tl.constexpr,
+    splits: tl.constexpr,
+    block_g: tl.constexpr,
+    block_t: tl.constexpr,
+    block_d: tl.constexpr,
+    stages: tl.constexpr,
+    early: tl.constexpr,
+):
+    """One row of each sequence, the query heads of one key head, a share of its keys.
+
+    Every share leaves its weighted sum, maximum and weight; the last one to end joins them.
+    """
+    sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    start_dependents(early)
+    wait_for_inputs(early)
+    row = tl.load(starts + sequence)
+    length = tl.load(lengths + sequence)
+    if tl.load(starts + sequence + 1) == row:
+        length = 0
+    low = 0
+    if window > 0:
+        low = tl.maximum(length - window, 0)
+    blocks = (length - low + block_t - 1) // block_t
+    share = (blocks + splits - 1) // splits * block_t
+    begin = low + split * share
+    end = tl.minimum(begin + share, length)
+    if begin < end:
+        g = tl.arange(0, block_g)
+        d = tl.arange(0, block_d)
+        t = tl.arange(0, block_t)
+        mine = (g < group)[:, None] & (d < width)[None, :]
+        head = kv_head * group + g
+        wide_row = row.to(tl.int64)
+        q = tl.load(
+            query + wide_row * query_row + head[:, None] * query_head + d[None, :],
+            mask=mine,
+            other=0.0,
+        )
+        table = tables + sequence.to(tl.int64) * max_pages
+        plane: tl.constexpr = kv_heads * page_size * width
+        best = tl.full((block_g,), float("-inf"), tl.float32)
+        weight = tl.zeros((block_g,), tl.float32)
+        total = tl.zeros((block_g, block_d), tl.float32)
+        for first in tl.range(begin, end, block_t, num_stages=stages):
+            position = first + t
+            seen = position < end
+            at = _keys_at(table, position, seen, kv_head, kv_heads, page_size, width)
+            inside = seen[:, None] & (d < width)[None, :]
+            keys = tl.load(cache + at[:, None] + d[None, :], mask=inside, other=0.0)
+            values = tl.load(cache + plane + at[:, None] + d[None, :], mask=inside, other=0.0)
+            scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
+            scores = tl.where(seen[None, :], scores, float("-inf"))
+            higher = tl.maximum(best, tl.max(scores, 1))
+            powers = tl.exp2(scores - higher[:, None])
+            fade = tl.exp2(best - higher)
+            weight = weight * fade + tl.sum(powers, 1)
+            total = total * fade[:, None]
+            total = tl.dot(powers.to(values.dtype), values, total, input_precision="ieee")
+            best = higher
+        target = y + wide_row * y_row + head[:, None] * y_head + d[None, :]
+        shares = (length - low + share - 1) // share
+        if splits == 1 or shares == 1:
+            _deliver(target, mine, best, weight, total, sinks, head, g < group, has_sinks)
+        else:
+            place = (sequence * kv_heads + kv_head) * splits
+            sums = partial + tl.num_programs(0) * kv_heads * splits * 2 * block_g
+            both = partial + (place + split) * 2 * block_g + g
+            inner = g[:, None] * block_d + d[None, :]
+            tl.store(both, best)
+            tl.store(both + block_g, weight)
+            tl.store(sums + (place + split) * block_g * block_d + inner, total)
+            if is_last(counters + sequence * kv_heads + kv_head, shares):
+                best = tl.full((block_g,), float("-inf"), tl.float32)
+                weight = tl.zeros((block_g,), tl.float32)
+                total = tl.zeros((block_g, block_d), tl.float32)
+                for other in range(shares):
+                    both = partial + (place + other) * 2 * block_g + g
+                    theirs = tl.load(both, cache_modifier=".cg")
+                    heavy = tl.load(both + block_g, cache_modifier=".cg")
+                    area = sums + (place + other) * block_g * block_d + inner
+                    part = tl.load(area, cache_modifier=".cg")
+                    higher = tl.maximum(best, theirs)
+                    fade, rise = tl.exp2(best - higher), tl.exp2(theirs - higher)
+                    weight = weight * fade + heavy * rise
+                    total = total * fade[:, None] + part * rise[:, None]
+                    best = higher
+                _deliver(target, mine, best, weight, total, sinks, head, g < group, has_sinks)
+
+
+@triton.jit
+def rows(
+    query,
+    cache,
+    tables,
+    lengths,
+    starts,
+    sinks,
+    y,
+    scale: tl.constexpr,
+    window: tl.constexpr,
+    has_sinks: tl.constexpr,
+    sequences: tl.constexpr,
+    kv_heads: tl.constexpr,
+    group: tl.constexpr,
+    width: tl.constexpr,
+    page_size: tl.constexpr,
+    max_pages: tl.constexpr,
+    query_row: tl.constexpr,
+    query_head: tl.constexpr,
+    y_row: tl.constexpr,
+    y_head: tl.constexpr,
+    block_s: tl.constexpr,
+    block_m: tl.constexpr,
+    block_t: tl.constexpr,
+    block_d: tl.constexpr,
+    stages: tl.constexpr,
+    early: tl.constexpr,
+):
+    """Tiles of rows of one sequence and one query head; the grid has a tile for every one that
+    the sequences may need, and each tile finds its own by counting.
+    """
+    tile, head = tl.program_id(0), tl.program_id(1)
+    start_dependents(early)
+    wait_for_inputs(early)
+    s = tl.arange(0, block_s)
+    known = s < sequences
+    opens = tl.load(starts + s, mask=known, other=0)
+    closes = tl.load(starts + s + 1, mask=known, other=0)
+    needed = (closes - opens + block_m - 1) // block_m
+    ends = tl.cumsum(needed, 0)
+    sequence = tl.sum((ends <= tile).to(tl.int32), 0)
+    if sequence < sequences:
+        ours = s == sequence
+        opened = tl.sum(tl.where(ours, opens, 0), 0)
+        closed = tl.sum(tl.where(ours, closes, 0), 0)
+        before = tl.sum(tl.where(ours, ends - needed, 0), 0)
+        length = tl.load(lengths + sequence)
+        kv_head = head // group
+        m = tl.arange(0, block_m)
+        d = tl.arange(0, block_d)
+        t = tl.arange(0, block_t)
+        row = opened + (tile - before) * block_m + m
+        mine = (row < closed)[:, None] & (d < width)[None, :]
+        own = length - closed + row
+        wide_row = row.to(tl.int64)
+        place = query + wide_row[:, None] * query_row + head * query_head + d[None, :]
+        q = tl.load(place, mask=mine, other=0.0)
+        table = tables + sequence.to(tl.int64) * max_pages
+        plane: tl.constexpr = kv_heads * page_size * width
+        oldest = length - closed + opened + (tile - before) * block_m
+        newest = tl.minimum(oldest + block_m, length)
+        low = 0
+        if window > 0:
+            low = tl.maximum(oldest - window + 1, 0) // block_t * block_t
+        best = tl.full((block_m,), float("-inf"), tl.float32)
+        weight = tl.zeros((block_m,), tl.float32)
+        total = tl.zeros((block_m, block_d), tl.float32)
+        for first in tl.range(low, newest, block_t, num_stages=stages):
+            position = first + t
+            seen = position < newest
+            at = _keys_at(table, position, seen, kv_head, kv_heads, page_size, width)
+            inside = seen[:, None] & (d < width)[None, :]
+            keys = tl.load(cache + at[:, None] + d[None, :], mask=inside, other=0.0)
+            values = tl.load(cache + plane + at[:, None] + d[None, :], mask=inside, other=0.0)
+            scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
+            visible = position[None, :] <= own[:, None]
+            if window > 0:
+                visible &= position[None, :] > own[:, None] - window
+            scores = tl.where(visible, scores, float("-inf"))
+            higher = tl.maximum(best, tl.max(scores, 1))
+            base = tl.where(higher == float("-inf"), 0.0, higher)
+            powers = tl.exp2(scores - base[:, None])
+            fade = tl.exp2(best - base)
+            weight = weight * fade + tl.sum(powers, 1)
+            total = total * fade[:, None]
+            total = tl.dot(powers.to(values.dtype), values, total, input_precision="ieee")
+            best = higher
+        target = y + wide_row[:, None] * y_row + head * y_head + d[None, :]
+        heads = tl.zeros((block_m,), tl.int32) + head
+        _deliver(target, mine, best, weight, total, sinks, heads, row < closed, has_sinks)

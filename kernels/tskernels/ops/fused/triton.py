@@ -1,0 +1,103 @@
+# pyright: basic
+"""Norm of a head, its rotation and its place in the cache, a block of threads for each head."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tskernels.ops.device import start_dependents, wait_for_inputs
+
+
+@triton.jit
+def _scaled(part, gain, factor):
+    """A part of a head times the norm's factor, rounded, and times its gain, rounded."""
+    normed = (part * factor).to(gain.dtype).to(tl.float32)
+    return (normed * gain.to(tl.float32)).to(gain.dtype).to(tl.float32)
+
+
+@triton.jit
+def rope_kv_write(
+    query,
+    key,
+    value,
+    query_weight,
+    key_weight,
+    table,
+    cache,
+    slots,
+    y,
+    normed: tl.constexpr,
+    eps: tl.constexpr,
+    interleaved: tl.constexpr,
+    heads: tl.constexpr,
+    kv_heads: tl.constexpr,
+    width: tl.constexpr,
+    turned: tl.constexpr,
+    page_size: tl.constexpr,
+    query_row: tl.constexpr,
+    query_head: tl.constexpr,
+    key_row: tl.constexpr,
+    key_head: tl.constexpr,
+    value_row: tl.constexpr,
+    value_head: tl.constexpr,
+    table_row: tl.constexpr,
+    y_row: tl.constexpr,
+    y_head: tl.constexpr,
+    block: tl.constexpr,
+    tail: tl.constexpr,
+    whole: tl.constexpr,
+    early: tl.constexpr,
+):
+    """Heads of the query go to y; those of key and value to the row's slot of the cache.
+
+    The weights are read where `normed`.
+    """
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    start_dependents(early)
+    wait_for_inputs(early)
+    kind = y.dtype.element_ty
+    slot = tl.load(slots + row).to(tl.int64)
+    page, offset = slot // page_size, slot % page_size
+    kv_head = head - heads
+    is_query = head < heads
+    place = cache + ((page * 2 * kv_heads + kv_head) * page_size + offset) * width
+    source = key + row * key_row + kv_head * key_head
+    target = place
+    gains = key_weight
+    if is_query:
+        source = query + row * query_row + head * query_head
+        target = y + row * y_row + head * y_head
+        gains = query_weight
+    half: tl.constexpr = turned // 2
+    pair = tl.arange(0, block)
+    inside = pair < half
+    left = pair * 2 if interleaved else pair
+    right = left + 1 if interleaved else left + half
+    angles = table + row * table_row + pair
+    cos = tl.load(angles, mask=inside, other=0.0)
+    sin = tl.load(angles + half, mask=inside, other=0.0)
+    first = tl.load(source + left, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(source + right, mask=inside, other=0.0).to(tl.float32)
+    if normed:
+        squares = tl.sum(first * first + second * second, 0)
+    if tail > 0:
+        column = turned + tl.arange(0, tail)
+        within = column < width
+        rest = tl.load(source + column, mask=within, other=0.0).to(tl.float32)
+        if normed:
+            squares += tl.sum(rest * rest, 0)
+    if normed:
+        factor = tl.rsqrt(squares / width + eps)
+        first = _scaled(first, tl.load(gains + left, mask=inside, other=0.0), factor)
+        second = _scaled(second, tl.load(gains + right, mask=inside, other=0.0), factor)
+        if tail > 0:
+            rest = _scaled(rest, tl.load(gains + column, mask=within, other=0.0), factor)
+    tl.store(target + left, (first * cos - second * sin).to(kind), mask=inside)
+    tl.store(target + right, (second * cos + first * sin).to(kind), mask=inside)
+    if tail > 0:
+        tl.store(target + column, rest.to(kind), mask=within)
+    if not is_query:
+        column = tl.arange(0, whole)
+        held = tl.load(value + row * value_row + kv_head * value_head + column, column < width)
+        tl.store(place + kv_heads * page_size * width + column, held, mask=column < width)

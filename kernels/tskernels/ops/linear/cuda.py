@@ -1,0 +1,176 @@
+"""linear and linear_silu_mul in Triton: a streaming kernel for few rows, a tiled one for any."""
+
+from __future__ import annotations
+
+from tskernels.capabilities import CUDA
+from tskernels.kernel import PERFORMANT, PORTABLE, KernelQuery, KernelSpec, Trait, compiled
+from tskernels.launch import (
+    CallLayout,
+    LaunchBuilder,
+    LaunchPlan,
+    Parameter,
+    counters,
+    next_power_of_two,
+    scratch,
+)
+from tskernels.ops.linear.configs import FewRows, Product, few_rows, many_rows, one_row
+from tskernels.schema import DType
+from tskernels.signatures import device_floats
+
+MODULE = "tskernels.ops.linear.triton"
+MOST_ROWS = 64
+"""Rows up to which the streaming kernel holds all of x at once."""
+
+
+def plan_linear(call: CallLayout) -> LaunchPlan:
+    """X [T, K] times the transposed weight [N, K], plus the bias [N] if there is one."""
+    return _many(call, gated=False)
+
+
+def plan_linear_silu_mul(call: CallLayout) -> LaunchPlan:
+    """Gate and up by packed weight [2F, K], then silu(gate) * up, [T, F]."""
+    return _many(call, gated=True)
+
+
+def plan_few_rows(call: CallLayout) -> LaunchPlan:
+    """As `plan_linear`, for at most `MOST_ROWS` rows."""
+    return _few(call, gated=False)
+
+
+def plan_few_rows_gated(call: CallLayout) -> LaunchPlan:
+    """As `plan_linear_silu_mul`, for at most `MOST_ROWS` rows."""
+    return _few(call, gated=True)
+
+
+def _product(call: CallLayout, *, gated: bool) -> Product:
+    x, y = call.input(0), call.outputs[0]
+    return Product(x.shape[0], y.shape[1], x.shape[1], x.dtype, gated)
+
+
+def _parameters(builder: LaunchBuilder) -> tuple[Parameter, ...]:
+    return (*builder.inputs(0, 1, 2), *builder.outputs(0))
+
+
+def _many(call: CallLayout, *, gated: bool) -> LaunchPlan:
+    builder, product = LaunchBuilder(MODULE, call), _product(call, gated=gated)
+    config = many_rows(product)
+    down = -(-product.rows // config.block_m)
+    across = -(-product.columns // config.block_n)
+    launch = builder.launch(
+        "tiles",
+        (down * across,),
+        _parameters(builder),
+        num_warps=config.num_warps,
+        num_stages=config.stages,
+        rows=product.rows,
+        columns=product.columns,
+        depth=product.depth,
+        x_row=call.input(0).strides[0],
+        w_row=call.input(1).strides[0],
+        y_row=call.outputs[0].strides[0],
+        gated=gated,
+        has_bias=call.inputs[2] is not None,
+        block_m=config.block_m,
+        block_n=config.block_n,
+        block_k=config.block_k,
+        group=config.group,
+    )
+    return LaunchPlan((launch,))
+
+
+def _few(call: CallLayout, *, gated: bool) -> LaunchPlan:
+    product = _product(call, gated=gated)
+    if product.rows == 1:
+        return _one(call, product)
+    return few_rows_plan(call, product, few_rows(product))
+
+
+def _one(call: CallLayout, product: Product) -> LaunchPlan:
+    builder, config = LaunchBuilder(MODULE, call), one_row(product)
+    launch = builder.launch(
+        "one_row",
+        (-(-product.columns // config.block_n),),
+        _parameters(builder),
+        num_warps=config.num_warps,
+        columns=product.columns,
+        depth=product.depth,
+        w_row=call.input(1).strides[0],
+        gated=product.gated,
+        has_bias=call.inputs[2] is not None,
+        block_n=config.block_n,
+        block_k=config.block_k,
+    )
+    return LaunchPlan((launch,))
+
+
+def few_rows_plan(call: CallLayout, product: Product, config: FewRows) -> LaunchPlan:
+    """The streaming kernel by `config`; its tiles' sums meet in the scratch area."""
+    builder = LaunchBuilder(MODULE, call)
+    across = -(-product.columns // config.block_n)
+    block_m = max(16, next_power_of_two(product.rows))
+    launch = builder.launch(
+        "few_rows",
+        (across, config.splits),
+        (*_parameters(builder), scratch(DType.FLOAT32), counters()),
+        num_warps=config.num_warps,
+        num_stages=config.stages,
+        rows=product.rows,
+        columns=product.columns,
+        depth=product.depth,
+        x_row=call.input(0).strides[0],
+        w_row=call.input(1).strides[0],
+        y_row=call.outputs[0].strides[0],
+        gated=product.gated,
+        has_bias=call.inputs[2] is not None,
+        splits=config.splits,
+        block_n=config.block_n,
+        block_m=block_m,
+        block_k=config.block_k,
+        stages=config.stages,
+    )
+    if config.splits == 1:
+        return LaunchPlan((launch,))
+    sums = config.splits * (2 if product.gated else 1) * config.block_n * block_m
+    return LaunchPlan((launch,), across * sums * 4, across * 4)
+
+
+def _rows_fit(query: KernelQuery) -> bool:
+    shape = query.shapes[0]
+    return shape is not None and shape[0] <= MOST_ROWS
+
+
+_FEW = Trait(f"takes at most {MOST_ROWS} rows", _rows_fit)
+_FLOATS = device_floats("x", "weight", "bias")
+
+SPECS = (
+    KernelSpec("linear", "triton", compiled, PORTABLE, _FLOATS, CUDA, launches=plan_linear),
+    KernelSpec(
+        "linear",
+        "triton_rows",
+        compiled,
+        PERFORMANT,
+        _FLOATS,
+        CUDA,
+        traits=(_FEW,),
+        launches=plan_few_rows,
+    ),
+    KernelSpec(
+        "linear_silu_mul",
+        "triton",
+        compiled,
+        PORTABLE,
+        _FLOATS,
+        CUDA,
+        launches=plan_linear_silu_mul,
+    ),
+    KernelSpec(
+        "linear_silu_mul",
+        "triton_rows",
+        compiled,
+        PERFORMANT,
+        _FLOATS,
+        CUDA,
+        traits=(_FEW,),
+        launches=plan_few_rows_gated,
+    ),
+)

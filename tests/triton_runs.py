@@ -1,0 +1,171 @@
+"""Runs Triton solutions on cases; as a program, by Triton's interpreter on the CPU.
+
+`TRITON_INTERPRET=1 python triton_runs.py` prints a JSON object: an empty text for every run that
+agrees with the reference, else what is wrong. Triton reads the variable when a kernel is defined.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from kernel_cases import Case, Make, seed
+from kernel_checks import (
+    CASES,
+    COMPUTE,
+    TOLERANCE,
+    assert_close,
+    attributes_of,
+    expected,
+    outputs_of,
+    query,
+)
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tskernels.kernel import KernelSpec
+from tskernels.launch import Address, CallLayout, LaunchPlan, Operand
+from tskernels.op import tensor_type
+from tskernels.registry import REGISTRY
+from tskernels.schema import DType
+from tskernels.selection import misfit
+
+
+class _Handle(Protocol):
+    """What is used of a value of Triton's interpreter, which holds bfloat16 as uint16."""
+
+    data: NDArray[np.generic]
+    dtype: object
+
+
+def repair_interpreter() -> None:
+    """Have the interpreter multiply bfloat16 as numbers; Triton 3.7 multiplies the words."""
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    language = importlib.import_module("triton.language")
+    builder = interpreter.InterpreterBuilder
+    original = builder.create_dot
+
+    def widened(handle: _Handle) -> _Handle:
+        if handle.dtype != language.bfloat16:
+            return handle
+        words = handle.data.astype(np.uint32) << 16
+        return interpreter.TensorHandle(words.view(np.float32), language.float32)
+
+    def create_dot(self: object, a: _Handle, b: _Handle, *rest: object) -> object:
+        return original(self, widened(a), widened(b), *rest)
+
+    builder.create_dot = create_dot
+
+
+DTYPES = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One solution on one case."""
+
+    spec: KernelSpec
+    dtype: DType
+    index: int
+    make: Make
+
+    @property
+    def name(self) -> str:
+        """As pytest would print it."""
+        return f"{self.spec.name}-{self.dtype}-{self.index}"
+
+
+def runs(arch: str, dtypes: tuple[DType, ...] = DTYPES) -> Iterator[Run]:
+    """Every solution that has launches, on every case that it claims to take on `arch`."""
+    seed(0)
+    for op in COMPUTE:
+        for spec in REGISTRY.of(op):
+            for dtype in dtypes if spec.launches is not None else ():
+                for index, make in enumerate(CASES[op]):
+                    case = make(dtype.torch)
+                    mode = "decode" if _decodes(case) else "extend"
+                    asked = query(op, case, "cuda", arch, mode)
+                    if misfit(spec, asked) is None:
+                        yield Run(spec, dtype, index, make)
+
+
+def _decodes(case: Case) -> bool:
+    """Whether no sequence of an attention has more than one row."""
+    starts = case.inputs[4] if len(case.inputs) > 4 else None
+    return starts is not None and starts.dim() == 1 and bool((starts.diff() <= 1).all())
+
+
+def layout(spec: KernelSpec, case: Case, outputs: tuple[Tensor, ...], arch: str) -> CallLayout:
+    """The call as the compiler would know it, from where the tensors lie."""
+    inputs = tuple(None if x is None else _operand(x) for x in case.inputs)
+    return CallLayout(inputs, tuple(map(_operand, outputs)), attributes_of(spec.op, case), arch)
+
+
+def _operand(x: Tensor) -> Operand:
+    alignment = x.data_ptr() & -x.data_ptr() if x.data_ptr() else 256
+    return Operand(tensor_type(x), x.stride(), alignment)
+
+
+def interpret(plan: LaunchPlan, case: Case, outputs: tuple[Tensor, ...]) -> None:
+    """Run the launches on the CPU, the shared areas holding what they may."""
+    scratch = torch.full((plan.scratch_bytes // 4,), float("nan"))
+    counters = torch.zeros(plan.counter_bytes // 4, dtype=torch.int32)
+
+    def point(address: Address) -> Tensor:
+        match address.space:
+            case "input":
+                found = case.inputs[address.index]
+                assert found is not None
+                return found
+            case "output":
+                return outputs[address.index]
+            case "scratch":
+                return scratch
+            case "counters":
+                return counters
+
+    for launch in plan.launches:
+        function = launch.function
+        jitted = getattr(importlib.import_module(function.module), function.name)
+        pointers = [point(address) for address in launch.addresses]
+        jitted[launch.grid](*pointers, **dict(function.constants), num_warps=function.num_warps)
+    assert not counters.any(), "a launch left its counters"
+
+
+def check(run: Run, arch: str) -> None:
+    """Raise unless the interpreted kernel agrees with the reference."""
+    seed(7)
+    case = run.make(run.dtype.torch)
+    wanted = expected(run.spec.op, case)
+    outputs = outputs_of(run.spec.op, case)
+    assert run.spec.launches is not None
+    plan = run.spec.launches(layout(run.spec, case, outputs, arch))
+    interpret(plan, case, outputs)
+    for got, want in zip(outputs, wanted, strict=True):
+        assert_close(got[: case.rows], want[: case.rows], TOLERANCE[run.dtype])
+
+
+def main() -> None:
+    """Check all runs whose name holds the argument, if one is given."""
+    part = sys.argv[1] if len(sys.argv) > 1 else ""
+    found: dict[str, str] = {}
+    repair_interpreter()
+    for run in runs("sm_80"):
+        if part in run.name:
+            try:
+                check(run, "sm_80")
+                found[run.name] = ""
+            except Exception:
+                found[run.name] = traceback.format_exc()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
