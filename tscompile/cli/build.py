@@ -9,6 +9,7 @@ import click
 from tscompile.cli.progress import activity, progress_bar
 from tscompile.deployment import compile_recipe
 from tscompile.freeze.freeze import freeze
+from tscompile.freeze.kernels import freeze_kernels
 from tscompile.freeze.weights import stored_weights
 from tscompile.ir.request import PolicyName
 from tscompile.recipe import load
@@ -40,9 +41,11 @@ def build(
     loaded = load(recipe, overrides)
     with activity("compiling and checking the checkpoint"):
         deployment = compile_recipe(loaded, dump_plans, PolicyName(policy))
+    with activity("compiling kernels"):
+        kernels = freeze_kernels(deployment.result.plan)
     destination = out or Path("artifacts") / loaded.name
     stored = stored_weights(deployment.result.plan)
     with progress_bar("writing weights", len(stored)) as progress:
-        manifest = freeze(deployment, destination, progress)
+        manifest = freeze(deployment, kernels, destination, progress)
     size = sum(entry.bytes for entry in manifest.files.values())
     click.echo(f"{destination}  {size / 1e6:,.1f} MB  {manifest.digest[:16]}")

@@ -11,9 +11,11 @@ from pathlib import Path
 from tscompile.checkpoint.tokenizer import TokenizerBundle
 from tscompile.deployment import Deployment
 from tscompile.freeze.certificate import certify
+from tscompile.freeze.kernels import FrozenKernels
 from tscompile.freeze.swap import staged
 from tscompile.freeze.weights import Progress, write_weights
 from tsruntime.artifact.digest import canonical_json, sha256_bytes
+from tsruntime.artifact.launches import LAUNCHES, launches_bytes
 from tsruntime.artifact.load import plan_bytes
 from tsruntime.artifact.manifest import FileEntry, Manifest, manifest_bytes, seal
 from tsruntime.artifact.proof.certificate import certificate_bytes
@@ -38,14 +40,19 @@ class _Stage:
         self.files[name] = FileEntry(len(data), sha256_bytes(data))
 
 
-def freeze(deployment: Deployment, destination: Path, progress: Progress) -> Manifest:
+def freeze(
+    deployment: Deployment, kernels: FrozenKernels | None, destination: Path, progress: Progress
+) -> Manifest:
     """Write the artifact of `deployment` to `destination`, whole or not at all.
 
-    `progress` is called with each weight's name before it is written.
+    `kernels` are those of its plan; `progress` is called with each weight's name before it is
+    written.
     """
     with staged(destination) as folder:
         stage = _Stage(folder, {})
         _write_plan(stage, deployment)
+        if kernels is not None:
+            _write_kernels(stage, kernels)
         _write_tokenizer(stage, deployment)
         weights = folder / "weights"
         weights.mkdir()
@@ -64,6 +71,12 @@ def _write_plan(stage: _Stage, deployment: Deployment) -> None:
     stage.put("certificate.json", certificate_bytes(certificate))
     stage.put("plan.txt", result.text.encode())
     stage.put("kernels/pins.json", canonical_json([asdict(pin) for pin in result.pins]))
+
+
+def _write_kernels(stage: _Stage, kernels: FrozenKernels) -> None:
+    stage.put(LAUNCHES, launches_bytes(kernels.launches))
+    for name, data in kernels.code.items():
+        stage.put(name, data)
 
 
 def _write_tokenizer(stage: _Stage, deployment: Deployment) -> None:
@@ -103,7 +116,10 @@ def _generation(tokenizer: TokenizerBundle) -> Generation:
 
 def _manifest(stage: _Stage, deployment: Deployment) -> Manifest:
     plan = deployment.result.plan
-    versions: Mapping[str, str] = {name: version(name) for name in _CONSUMED_PACKAGES}
+    consumed = (
+        (*_CONSUMED_PACKAGES, "triton") if plan.target.device == "cuda" else _CONSUMED_PACKAGES
+    )
+    versions: Mapping[str, str] = {name: version(name) for name in consumed}
     return seal(
         plan.name,
         asdict(plan.target),

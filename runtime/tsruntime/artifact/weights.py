@@ -22,12 +22,16 @@ class _Mapped(Protocol):
 
 
 class WeightStore:
-    """Gives each weight of `plan` as `rank` holds it. Files are mapped, not copied."""
+    """Gives each weight of `plan` as `rank` holds it, on `device`.
 
-    def __init__(self, path: Path, plan: Plan, rank: int) -> None:
+    On the CPU files are mapped, not copied.
+    """
+
+    def __init__(self, path: Path, plan: Plan, rank: int, device: str = "cpu") -> None:
         self._path = path
         self._plan = plan
         self._rank = rank
+        self._device = device
         self._weights = {weight.name: weight for weight in plan.weights}
         self._open: dict[str, _Mapped] = {}
 
@@ -35,9 +39,9 @@ class WeightStore:
         """The local tensor of weight `name`."""
         weight = self._weights[name]
         if weight.constant is not None:
-            return constant(weight)
+            return constant(weight).to(self._device)
         if self._plan.dummy_seed is not None:
-            return dummy(self._plan, weight, self._rank)
+            return dummy(self._plan, weight, self._rank, self._device)
         return self._mapped(weight)
 
     def _mapped(self, weight: Weight) -> Tensor:
@@ -58,7 +62,7 @@ class WeightStore:
             path = self._path / "weights" / name
             if not path.is_file():
                 raise WeightsAbsent(self._path, name)
-            self._open[name] = cast("_Mapped", safe_open(path, framework="pt"))
+            self._open[name] = cast("_Mapped", safe_open(path, framework="pt", device=self._device))
         return self._open[name]
 
 
@@ -68,10 +72,10 @@ def constant(weight: Weight) -> Tensor:
     return values.to(weight.dtype.torch).reshape(weight.shape)
 
 
-def dummy(plan: Plan, weight: Weight, rank: int) -> Tensor:
+def dummy(plan: Plan, weight: Weight, rank: int, device: str = "cpu") -> Tensor:
     """The generated tensor of a weight: its parts' shards one after another."""
     assert plan.dummy_seed is not None
-    parts = [_dummy_part(plan, weight, part, rank) for part in weight.parts]
+    parts = [_dummy_part(plan, weight, part, rank, device) for part in weight.parts]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -99,19 +103,22 @@ def held_tensors(plan: Plan, part: WeightPart, rank: int) -> tuple[str, ...]:
     return names[first : first + held]
 
 
-def _dummy_part(plan: Plan, weight: Weight, part: WeightPart, rank: int) -> Tensor:
+def _dummy_part(plan: Plan, weight: Weight, part: WeightPart, rank: int, device: str) -> Tensor:
     shards = [
-        _dummy_tensor(plan, weight, part, name, rank) for name in held_tensors(plan, part, rank)
+        _dummy_tensor(plan, weight, part, name, rank, device)
+        for name in held_tensors(plan, part, rank)
     ]
     return shards[0] if part.stack is None else torch.stack(shards)
 
 
-def _dummy_tensor(plan: Plan, weight: Weight, part: WeightPart, name: str, rank: int) -> Tensor:
+def _dummy_tensor(
+    plan: Plan, weight: Weight, part: WeightPart, name: str, rank: int, device: str
+) -> Tensor:
     assert plan.dummy_seed is not None
     dim = part.dim or 0
     start, kept, padding = shard_range(plan, part, rank)
     dtype, seed = weight.dtype.torch, plan.dummy_seed
-    tensor = generate(seed, name, part.shape, dtype, dim=dim, start=start, size=kept)
+    tensor = generate(seed, name, part.shape, dtype, dim=dim, start=start, size=kept, device=device)
     if not padding:
         return tensor
     shape = list(part.shape)

@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from torch import Tensor
 
 from tsruntime.artifact.schema import Plan
 from tsruntime.engine.channel import Followers
@@ -28,7 +27,7 @@ from tsruntime.engine.step import (
     tickets,
 )
 from tsruntime.executor.choice import ProgramChoice
-from tsruntime.executor.executor import Executor
+from tsruntime.executor.output import Runner, StepOutput
 from tsruntime.sampling.sampler import Sampler
 from tsschedulers import _core as schedulers
 
@@ -41,7 +40,7 @@ class Engine:
     is known, right before the step is launched. Leaving the context ends the launcher's thread.
     """
 
-    def __init__(self, plan: Plan, executor: Executor, followers: Followers) -> None:
+    def __init__(self, plan: Plan, executor: Runner, followers: Followers) -> None:
         self._vocab_size = plan.vocab_size
         self._choice = ProgramChoice(plan.programs)
         self._choice.check(plan.limits)
@@ -196,19 +195,23 @@ class Engine:
 
     def _finish(self, flight: Flight) -> list[int]:
         """Wait for a step; a token for each of its rows whose request still lives."""
-        logits = flight.wait()
+        output = flight.wait()
         for ticket in flight.tickets:
             self._scheduler.transfer_done(ticket, True)
         flight.drop_rows(lambda request: self._by_id.get(request.id) is request)
-        return self._draw(flight, logits) if flight.requests else []
+        return self._draw(flight, output) if flight.requests else []
 
-    def _draw(self, flight: Flight, logits: Tensor) -> list[int]:
+    def _draw(self, flight: Flight, output: StepOutput) -> list[int]:
         """Sample; noise is keyed by the position of the row that gave the logits."""
         rows, plan = flight.rows, flight.plan
-        together = len(rows) == rows[-1] + 1
-        chosen = logits[: len(rows)] if together else logits[rows]
         slots, positions = plan.slots[rows], plan.seq_lens[rows]
-        drawn = self._sampler.sample(chosen.float(), slots.tolist(), positions.tolist())
+        places = slots.tolist()
+        if output.greedy is not None and self._sampler.takes_the_largest(places):
+            drawn = self._sampler.take(output.greedy[rows], places, positions.tolist())
+        else:
+            together = len(rows) == rows[-1] + 1
+            chosen = output.logits[: len(rows)] if together else output.logits[rows]
+            drawn = self._sampler.sample(chosen.float().cpu(), places, positions.tolist())
         self._sampled[slots] = drawn
         return drawn.tolist()
 

@@ -11,15 +11,14 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tsruntime.engine.request import Request
 from tsruntime.executor.batch import ForwardBatch
-from tsruntime.executor.executor import Executor
+from tsruntime.executor.output import Runner, StepOutput
 from tsschedulers._core import Plan as StepPlan
 
-Wait: TypeAlias = Callable[[], Tensor]
-"""Ends when a step has run; its logits [rows, vocab_size], valid until the next one runs."""
+Wait: TypeAlias = Callable[[], StepOutput]
+"""Ends when a step has run; what it left is valid until the next one runs."""
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class Launcher:
     Without it a batch runs when it is waited for, and before the next one is launched.
     """
 
-    def __init__(self, executor: Executor, *, overlap: bool) -> None:
+    def __init__(self, executor: Runner, *, overlap: bool) -> None:
         self._executor = executor
         # gradient mode belongs to a thread
         grad = partial(torch.set_grad_enabled, False)

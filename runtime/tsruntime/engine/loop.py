@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from tsruntime.engine.channel import Channel, Followers
 from tsruntime.engine.engine import Engine
 from tsruntime.engine.messages import Abort, AskStats, Command, Event, Fork, Shutdown, Submit
-from tsruntime.executor.executor import Executor
+from tsruntime.executor.output import Runner
 
 HEARTBEAT_SECONDS = 2.0
 """How often an idle rank 0 shows the others that it lives, and finds out whether they do."""
@@ -77,7 +77,7 @@ class Loop:
         return []
 
 
-def follow(executor: Executor, channel: Channel) -> None:
+def follow(executor: Runner, channel: Channel) -> None:
     """What ranks other than 0 do: run each batch that rank 0 sends, until it says stop."""
     while (batch := channel.receive()) is not None:
         executor.run(batch)

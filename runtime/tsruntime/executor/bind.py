@@ -77,7 +77,7 @@ def bind_steps(
 ) -> tuple[Step, ...]:
     """The ops of `program` that run on `rank`, in order; views are left out."""
     return tuple(
-        Step(op, _kernel(op, values, mesh, rank, communicators))
+        Step(op, bind_kernel(op, values, mesh, rank, communicators))
         for op in program.ops
         if op.pin != VIEW_PIN
     )
@@ -120,17 +120,18 @@ def _arena_view(
     offset, misaligned = divmod(storage.offset_bytes, dtype.itemsize)
     if misaligned:
         raise ValueError(f"arena offset {storage.offset_bytes} is not a multiple of {dtype}'s size")
-    view = torch.empty(0, dtype=dtype.torch)
+    view = torch.empty(0, dtype=dtype.torch, device=arena.device)
     return view.set_(arena.untyped_storage(), offset, shape, storage.strides)  # pyright: ignore[reportUnknownMemberType]
 
 
-def _kernel(
+def bind_kernel(
     op: Op,
     values: Mapping[str, Tensor],
     mesh: Mesh,
     rank: int,
     communicators: Communicators,
 ) -> Callable[[], None]:
+    """The kernel of one op, by its pin in the registry."""
     attributes = resolve_attributes(OPS[op.op].schema, resolve(op.attributes, mesh, rank))
     axes = op.attributes.get("axes")
     call = BoundCall(

@@ -14,3 +14,10 @@ class BucketsTooSmall(TsError):
 
 class PeerLostError(RuntimeError):
     """Another rank stopped answering; whoever launched the ranks knows which one and why."""
+
+
+class DeviceTooSmall(TsError):
+    """The GPU has less free memory than the plan takes."""
+
+    code = "TS0602"
+    summary = "The GPU has less free memory than the plan's weights, KV cache and buffers take."

@@ -19,6 +19,7 @@ from tsruntime.executor.bind import (
     bind_values,
 )
 from tsruntime.executor.inputs import InputBuffers, ProgramInputs, program_inputs
+from tsruntime.executor.output import StepOutput
 from tsruntime.graphs.host import HostGraph
 from tsruntime.kv_cache.pool import KvPools
 from tsruntime.kv_cache.table import PageTable
@@ -87,12 +88,12 @@ class Executor:
         bound.graph.replay()
         return bound.output
 
-    def run(self, batch: ForwardBatch) -> Tensor:
+    def run(self, batch: ForwardBatch) -> StepOutput:
         """`forward`; of a batch without a program `move_pages`, and logits without a row."""
         if batch.program != NO_PROGRAM:
-            return self.forward(batch)
+            return StepOutput(self.forward(batch))
         self.move_pages(batch)
-        return torch.empty(0, self.plan.vocab_size)
+        return StepOutput(torch.empty(0, self.plan.vocab_size))
 
     def steps(self, program: int) -> Iterator[Step]:
         """The program's ops one at a time, in order, for whoever interleaves ranks.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -28,21 +29,32 @@ def input_shape(name: str, program: Program, max_pages: int) -> tuple[int, ...]:
     }[kind]
 
 
+_ALIGNMENT = 64
+"""Bytes that the place of every input is a multiple of."""
+
+
 class InputBuffers:
-    """One buffer an input name, as large as the largest program needs.
+    """One buffer an input name, as large as the largest program needs, all in one allocation.
 
     A program's input is the front of the buffer, so a step that changes program moves nothing.
+    `flat` holds all of them, in the same places for every plan's buffers: those of the host,
+    `pinned`, are copied to a device's in one go.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, device: str = "cpu", *, pinned: bool = False) -> None:
         self._max_pages = plan.limits.max_pages
         sizes: dict[str, int] = {}
         for program in plan.programs:
             for name in program.inputs:
                 size = int(np.prod(input_shape(name, program, self._max_pages)))
                 sizes[name] = max(size, sizes.get(name, 0))
+        step = _ALIGNMENT // torch.int32.itemsize
+        ends = list(accumulate(-(-size // step) * step for size in sizes.values()))
+        starts = [0, *ends]
+        self.flat = torch.zeros(starts[-1], dtype=torch.int32, device=device, pin_memory=pinned)
         self._buffers: Mapping[str, Tensor] = {
-            name: torch.zeros(size, dtype=torch.int32) for name, size in sizes.items()
+            name: self.flat[start : start + size]
+            for start, (name, size) in zip(starts, sizes.items(), strict=False)
         }
 
     def tensor(self, name: str, program: Program) -> Tensor:

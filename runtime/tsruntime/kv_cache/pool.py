@@ -32,9 +32,9 @@ class KvPools:
     written here: padding rows read and write it, and it starts finite.
     """
 
-    def __init__(self, kv: KvCache) -> None:
+    def __init__(self, kv: KvCache, device: str = "cpu") -> None:
         self._pools: Mapping[str, Tensor] = {
-            group.name: torch.empty(pool_shape(kv, group), dtype=group.dtype.torch)
+            group.name: torch.empty(pool_shape(kv, group), dtype=group.dtype.torch, device=device)
             for group in kv.groups
         }
         self._layers: Mapping[tuple[str, int], int] = {
@@ -80,9 +80,13 @@ class KvPools:
     def zero_pages(self, group: str, pages: NDArray[np.int32]) -> None:
         """Fill the pages `pages` [n] of all layers with zeros."""
         if len(pages):
-            self._pools[group][:, torch.as_tensor(pages, dtype=torch.int64)] = 0
+            self._pools[group][:, _index(pages, self._pools[group])] = 0
 
 
 def _copy(source: Tensor, target: Tensor, pairs: NDArray[np.int32]) -> None:
-    index = torch.from_numpy(pairs.astype(np.int64))  # pyright: ignore[reportUnknownMemberType]
-    target[:, index[:, 1]] = source[:, index[:, 0]]
+    chosen = source[:, _index(pairs[:, 0], source)]
+    target[:, _index(pairs[:, 1], target)] = chosen.to(target.device)
+
+
+def _index(pages: NDArray[np.int32], pool: Tensor) -> Tensor:
+    return torch.as_tensor(pages, dtype=torch.int64).to(pool.device)

@@ -75,10 +75,34 @@ class Sampler:
             drawn[row] = self._sample_row(rows[row], slot, position)
         return drawn
 
-    def _sample_row(self, logits: NDArray[np.float32], slot: int, position: int) -> int:
+    def takes_the_largest(self, slots: Sequence[int]) -> bool:
+        """Whether each of `slots` takes the largest logit as it is: greedy, nothing penalized."""
+        states = [self._state(slot) for slot in slots]
+        return all(s.params.temperature == 0.0 and _is_plain(s) for s in states)
+
+    def take(
+        self, tokens: NDArray[np.int32], slots: Sequence[int], positions: Sequence[int]
+    ) -> NDArray[np.int32]:
+        """Count `tokens` [n], the largest logits' ids, one for each slot that takes those.
+
+        Raises NotFiniteError for a token below 0: the row had no finite largest logit.
+        """
+        for token, slot, position in zip(tokens.tolist(), slots, positions, strict=True):
+            if token < 0:
+                raise NotFiniteError(
+                    f"the largest logit of slot {slot} at position {position} is not finite"
+                )
+            self._state(slot).generated += 1
+        return tokens
+
+    def _state(self, slot: int) -> _Slot:
         state = self._slots[slot]
         if state is None:
             raise ValueError(f"slot {slot} was never admitted")
+        return state
+
+    def _sample_row(self, logits: NDArray[np.float32], slot: int, position: int) -> int:
+        state = self._state(slot)
         best = int(logits.argmax())  # of a NaN, where there is one
         if not math.isfinite(logits[best]):
             raise NotFiniteError(
@@ -93,12 +117,23 @@ class Sampler:
         return token
 
 
+def _banned(state: _Slot) -> tuple[int, ...]:
+    """The stop tokens that the request may not draw yet."""
+    params = state.params
+    return params.stop_token_ids if state.generated < params.min_tokens else ()
+
+
+def _is_plain(state: _Slot) -> bool:
+    """Whether the request's next logits are taken as they are."""
+    return state.seen is None and not _banned(state)
+
+
 def _adjusted(logits: NDArray[np.float32], state: _Slot) -> NDArray[np.float32]:
     """`logits` [V] less the penalties and, before `min_tokens`, the stop tokens."""
-    params = state.params
-    stops = params.stop_token_ids if state.generated < params.min_tokens else ()
-    if not stops and state.seen is None:
+    if _is_plain(state):
         return logits
+    params = state.params
+    stops = _banned(state)
     logits = logits.copy()
     if stops:
         logits[list(stops)] = -np.inf

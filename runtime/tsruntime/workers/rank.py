@@ -18,10 +18,13 @@ from torch.distributed import (
     Store,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from tskernels.device import cuda_arch
 from tskernels.platform import cpu_arch, set_num_threads
 from tskernels.registry import REGISTRY
 from tsruntime.artifact.errors import TargetMismatch
+from tsruntime.artifact.launches import load_launches
 from tsruntime.artifact.load import load_plan
+from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.proof.checker import check_proof
 from tsruntime.artifact.proof.load import load_certificate
 from tsruntime.artifact.schema import Plan, Target
@@ -38,8 +41,10 @@ from tsruntime.executor.collectives import (
     connect,
     connect_mesh,
 )
+from tsruntime.executor.device import DeviceCode, DeviceExecutor
 from tsruntime.executor.errors import PeerLostError
 from tsruntime.executor.executor import Executor
+from tsruntime.executor.output import Runner
 from tsruntime.workers.errors import PlanMismatch, ReplicasNotServed
 from tsruntime.workers.settings import PEER_LOST_EXIT, RankSettings
 
@@ -64,11 +69,17 @@ def run(settings: RankSettings, commands: Connection | None, verified: Callable[
     return 0
 
 
-def check_target(path: Path, target: Target) -> None:
-    """`TargetMismatch` unless this machine's CPU is what the plan was built for."""
-    built, here = f"{target.device} {target.arch}", f"cpu {cpu_arch()}"
+def check_target(path: Path, target: Target, rank: int = 0) -> None:
+    """`TargetMismatch` unless the rank's CPU or GPU is what the plan was built for."""
+    built = f"{target.device} {target.arch}"
+    here = f"cpu {cpu_arch()}" if target.device == "cpu" else _gpu(rank)
     if built != here:
         raise TargetMismatch(path, built, here)
+
+
+def _gpu(index: int) -> str:
+    count = torch.cuda.device_count()
+    return f"cuda {cuda_arch(index)}" if index < count else f"{count} GPUs"
 
 
 def check_replicas(path: Path, plan: Plan) -> None:
@@ -129,7 +140,7 @@ def _work(
 
 def _load(path: Path, rank: int) -> Plan:
     plan = load_plan(path)
-    check_target(path, plan.target)
+    check_target(path, plan.target, rank)
     check_replicas(path, plan)
     if not pins(plan) <= set(REGISTRY.names()):
         REGISTRY.load_plugins()
@@ -139,25 +150,29 @@ def _load(path: Path, rank: int) -> Plan:
     return plan
 
 
-def _bind(settings: RankSettings, plan: Plan, store: Store) -> Executor:
-    weights = WeightStore(Path(settings.artifact), plan, settings.rank)
-    communicators = connect_mesh(plan, settings.rank, store, SILENCE_TIMEOUT)
-    return Executor(plan, settings.rank, weights, communicators)
+def _bind(settings: RankSettings, plan: Plan, store: Store) -> Runner:
+    path, rank = Path(settings.artifact), settings.rank
+    communicators = connect_mesh(plan, rank, store, SILENCE_TIMEOUT)
+    if plan.target.device == "cpu":
+        return Executor(plan, rank, WeightStore(path, plan, rank), communicators)
+    code = DeviceCode(*load_launches(path, read_manifest(path), plan))
+    weights = WeightStore(path, plan, rank, f"cuda:{rank}")
+    return DeviceExecutor(plan, rank, weights, communicators, code, rank)
 
 
-def _warm(executor: Executor) -> None:
+def _warm(executor: Runner) -> None:
     """Run the smallest program on padding alone: pages in the weights, starts kernel threads.
 
     What has been loaded stays, so the collector need not look at it between steps.
     """
     choice = ProgramChoice(executor.plan.programs)
-    executor.forward(idle_batch(choice.choose(0, 0), len(executor.plan.kv_cache.groups)))
+    executor.run(idle_batch(choice.choose(0, 0), len(executor.plan.kv_cache.groups)))
     gc.freeze()
     gc.enable()
 
 
 def _serve(
-    settings: RankSettings, executor: Executor, commands: Connection | None, followers: Followers
+    settings: RankSettings, executor: Runner, commands: Connection | None, followers: Followers
 ) -> None:
     assert commands is not None, "rank 0 has the front end's pipe"
     with Engine(executor.plan, executor, followers) as engine:

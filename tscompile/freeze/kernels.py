@@ -1,0 +1,144 @@
+"""Freezing the kernels of a plan for a GPU: every launch as data, every function as a cubin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tscompile.ir.typing import for_one_rank
+from tskernels.cubin import compile_function
+from tskernels.launch import ALIGNED, DEPENDENT_LAUNCH, CallLayout, Function, LaunchPlan, Operand
+from tskernels.op import resolve_attributes
+from tskernels.ops import OPS
+from tskernels.ops.sampling.cuda import plan_greedy
+from tskernels.registry import REGISTRY, Registry
+from tskernels.schema import TensorType
+from tsruntime.artifact.digest import sha256_bytes
+from tsruntime.artifact.launches import Call, CubinFile, KernelLaunch, Launches, ProgramCalls
+from tsruntime.artifact.schema import (
+    ArenaStorage,
+    CacheGroup,
+    CacheStorage,
+    Op,
+    Plan,
+    Program,
+    Value,
+)
+
+_AREA = 256
+"""Bytes that the sizes of the shared areas are multiples of."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenKernels:
+    """The launches of a plan, and the code of every cubin by its file's name."""
+
+    launches: Launches
+    code: Mapping[str, bytes]
+
+
+@dataclass(slots=True)
+class _Freezer:
+    """What has been frozen so far; equal calls and functions are frozen once."""
+
+    plan: Plan
+    registry: Registry = REGISTRY
+    cubins: dict[Function, int] = field(default_factory=dict[Function, int])
+    entries: list[CubinFile] = field(default_factory=list[CubinFile])
+    code: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    calls: dict[LaunchPlan, int] = field(default_factory=dict[LaunchPlan, int])
+
+    def program(self, program: Program) -> ProgramCalls:
+        values = {value.name: value for value in program.values}
+        ops = tuple(self._op(program, op, values) for op in program.ops)
+        logits = self._operand(program, values[program.output])
+        return ProgramCalls(ops, self._call(plan_greedy(logits, self.plan.target.arch)))
+
+    def _op(self, program: Program, op: Op, values: Mapping[str, Value]) -> int | None:
+        spec = None if op.pin == "view" else self.registry.resolve(op.pin)
+        if spec is None or spec.launches is None:
+            return None
+        layout = CallLayout(
+            tuple(None if n is None else self._operand(program, values[n]) for n in op.inputs),
+            tuple(self._operand(program, values[n]) for n in op.outputs),
+            resolve_attributes(OPS[op.op].schema, for_one_rank(op.attributes)),
+            self.plan.target.arch,
+        )
+        return self._call(spec.launches(layout))
+
+    def _operand(self, program: Program, value: Value) -> Operand:
+        type_ = TensorType(value.dtype, value.shape)
+        return Operand(type_, _strides(value), self._alignment(value))
+
+    def _alignment(self, value: Value) -> int:
+        """Bytes that divide the value's address, as far as kernels care."""
+        match value.storage:
+            case ArenaStorage(offset_bytes=offset):
+                return math.gcd(offset, ALIGNED)
+            case CacheStorage(group=name, layer=layer):
+                groups = {group.name: group for group in self.plan.kv_cache.groups}
+                return math.gcd(_layer_offset(groups[name], layer, value), ALIGNED)
+            case _:
+                return ALIGNED  # the runtime gives weights and inputs places of their own
+
+    def _call(self, plan: LaunchPlan) -> int:
+        if plan not in self.calls:
+            for launch in plan.launches:
+                self._function(launch.function)
+            self.calls[plan] = len(self.calls)
+        return self.calls[plan]
+
+    def _function(self, function: Function) -> None:
+        if function in self.cubins:
+            return
+        cubin = compile_function(function, self.plan.target.arch)
+        file = f"kernels/{function.name}-{sha256_bytes(cubin.data)[:16]}.cubin"
+        self.cubins[function] = len(self.entries)
+        self.entries.append(CubinFile(file, cubin.symbol, cubin.shared_bytes, cubin.num_warps))
+        self.code[file] = cubin.data
+
+
+def freeze_kernels(plan: Plan) -> FrozenKernels | None:
+    """Compile the kernels of `plan`; None for a CPU, whose kernels are the runtime's own.
+
+    TritonMissing and CubinError as `compile_function`.
+    """
+    if plan.target.device != "cuda":
+        return None
+    freezer = _Freezer(plan)
+    programs = {program.name: freezer.program(program) for program in plan.programs}
+    early = plan.target.arch in DEPENDENT_LAUNCH
+    calls = tuple(
+        Call(
+            tuple(
+                KernelLaunch(freezer.cubins[x.function], x.grid, x.addresses, early)
+                for x in call.launches
+            )
+        )
+        for call in freezer.calls
+    )
+    launches = Launches(
+        arch=plan.target.arch,
+        cubins=tuple(freezer.entries),
+        calls=calls,
+        programs=programs,
+        scratch_bytes=_rounded(max(call.scratch_bytes for call in freezer.calls)),
+        counter_bytes=_rounded(max(call.counter_bytes for call in freezer.calls)),
+    )
+    return FrozenKernels(launches, freezer.code)
+
+
+def _strides(value: Value) -> tuple[int, ...]:
+    if isinstance(value.storage, ArenaStorage):
+        return value.storage.strides
+    inner = [math.prod(value.shape[i + 1 :]) for i in range(len(value.shape))]
+    return tuple(inner)
+
+
+def _layer_offset(group: CacheGroup, layer: int, value: Value) -> int:
+    return group.layers.index(layer) * math.prod(value.shape) * value.dtype.itemsize
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _AREA) * _AREA
