@@ -14,8 +14,12 @@ from tskernels.errors import TsError
 COMMANDS: Final[Mapping[str, str]] = {
     "build": "Build the deployment that a recipe describes.",
     "check": "Verify an artifact without running it.",
+    "diff": "Print what changes between two deployments, and fail by rules.",
     "explain": "Print each choice of a program, its price, and its runner-up's.",
+    "plan": "Print what a recipe's deployment communicates.",
     "simulate": "Run an artifact's plan on all its ranks here, against the model.",
+    "size": "Print what a recipe needs of a rank, and what fits.",
+    "tune": "Measure block sizes of kernels on this machine's GPU.",
     "weights": "Fill an artifact that travelled without its weights.",
 }
 """Subcommands with their summaries; `tscompile.cli.<name>` defines a command of that name."""
@@ -49,7 +53,10 @@ def commands() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line, or `arguments`. Exit 1: it failed; 2: it was used wrongly."""
+    """Run the command line, or `arguments`. Exit 1: it failed; 2: it was used wrongly.
+
+    `diff` exits with 3 where a rule fired.
+    """
     try:
         commands(arguments, prog_name="tscompile")
     except TsError as error:

@@ -126,6 +126,15 @@ class DeviceExecutor:
                 kernel()
             return self._finish(bound)
 
+    @property
+    def stream(self) -> torch.cuda.Stream:
+        """What everything runs on."""
+        return self._stream
+
+    def kernels(self, program: int) -> tuple[Callable[[], None], ...]:
+        """The kernels of a program in order, views left out, and the one that samples."""
+        return self._programs[program].kernels
+
     def replay(self, program: int, times: int) -> float:
         """Milliseconds of one of `times` replays in a row, on the inputs of the last step."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tskernels.launch import next_power_of_two
 from tskernels.schema import DType
+from tskernels.tuning.table import table
+
+_SMALLEST_DOT = 16
+"""Rows of the smallest product that the matrix units take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +23,13 @@ class Product:
     depth: int
     dtype: DType
     gated: bool
+
+    @property
+    def key(self) -> str:
+        """Name in tuning tables; of few rows only the block that holds them counts."""
+        rows = self.rows if self.rows == 1 else max(_SMALLEST_DOT, next_power_of_two(self.rows))
+        kind = "linear_silu_mul" if self.gated else "linear"
+        return f"{kind} {self.dtype} {rows}x{self.columns}x{self.depth}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +64,56 @@ class ManyRows:
     group: int = 8
 
 
-def one_row(product: Product) -> OneRow:
-    """Block sizes for one row."""
+def few_rows(product: Product, arch: str) -> OneRow | FewRows:
+    """Block sizes for at most 64 rows: as measured on `arch`, else by rule."""
+    measured = table(arch).get(product.key)
+    if measured is not None:
+        return from_entry(measured.config)
+    return _streamed(product) if product.rows > 1 else _single(product)
+
+
+def from_entry(entry: Mapping[str, int]) -> OneRow | FewRows:
+    """The block sizes of a tuning table's entry, by the names of the fields."""
+    return FewRows(**entry) if "splits" in entry else OneRow(**entry)
+
+
+def candidates(product: Product) -> Iterator[OneRow | FewRows]:
+    """All block sizes worth measuring for at most 64 rows of two-byte numbers."""
+    if product.rows == 1:
+        for n, k, warps in itertools.product((1, 2, 4, 8), (512, 1024, 2048, 4096), (2, 4, 8)):
+            if 256 <= n * k // warps <= 4096 and k <= next_power_of_two(product.depth):
+                yield OneRow(n, k, warps)
+    block_m = max(_SMALLEST_DOT, next_power_of_two(product.rows))
+    for n, k, splits, warps, stages in itertools.product(
+        (16, 32, 64, 128), (64, 128, 256), (1, 2, 4, 8), (4, 8), (3, 4, 5)
+    ):
+        config = FewRows(n, k, splits, warps, stages)
+        if _fits(product, config, block_m):
+            yield config
+
+
+def _fits(product: Product, config: FewRows, block_m: int) -> bool:
+    """Whether enough is in flight, what is held has room, and blocks and splits are not idle."""
+    n, k, splits = config.block_n, config.block_k, config.splits
+    weights = 2 if product.gated else 1
+    streamed = 2 * n * k * weights * (config.stages - 1)
+    shared = streamed + 2 * block_m * k * (config.stages - 1)
+    blocks = -(-product.columns // n) * splits
+    return (
+        streamed >= 16_384
+        and shared <= 200_000
+        and n * block_m * weights <= 2048 * config.num_warps
+        and blocks >= 96
+        and (splits == 1 or (blocks <= 1600 and 2 * splits * k <= product.depth))
+    )
+
+
+def _single(product: Product) -> OneRow:
     block_k = min(2048, next_power_of_two(product.depth))
     return OneRow(2 if product.columns > 16_384 else 1, block_k, 4)
 
 
-def few_rows(product: Product) -> FewRows:
-    """Block sizes for at most 64 rows."""
+def _streamed(product: Product) -> FewRows:
     if product.dtype is DType.FLOAT32:
         return FewRows(32, 32, 1, 4, 2)
     block_n = 32 if product.columns <= 8192 else 64

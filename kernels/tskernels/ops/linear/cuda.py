@@ -13,7 +13,7 @@ from tskernels.launch import (
     next_power_of_two,
     scratch,
 )
-from tskernels.ops.linear.configs import FewRows, Product, few_rows, many_rows, one_row
+from tskernels.ops.linear.configs import FewRows, OneRow, Product, few_rows, many_rows
 from tskernels.schema import DType
 from tskernels.signatures import device_floats
 
@@ -80,13 +80,20 @@ def _many(call: CallLayout, *, gated: bool) -> LaunchPlan:
 
 def _few(call: CallLayout, *, gated: bool) -> LaunchPlan:
     product = _product(call, gated=gated)
-    if product.rows == 1:
-        return _one(call, product)
-    return few_rows_plan(call, product, few_rows(product))
+    return plan_product(call, product, few_rows(product, call.arch))
 
 
-def _one(call: CallLayout, product: Product) -> LaunchPlan:
-    builder, config = LaunchBuilder(MODULE, call), one_row(product)
+def plan_product(call: CallLayout, product: Product, config: OneRow | FewRows) -> LaunchPlan:
+    """The launches of a product of at most `MOST_ROWS` rows by `config`."""
+    match config:
+        case OneRow():
+            return _one(call, product, config)
+        case FewRows():
+            return _streamed(call, product, config)
+
+
+def _one(call: CallLayout, product: Product, config: OneRow) -> LaunchPlan:
+    builder = LaunchBuilder(MODULE, call)
     launch = builder.launch(
         "one_row",
         (-(-product.columns // config.block_n),),
@@ -103,8 +110,8 @@ def _one(call: CallLayout, product: Product) -> LaunchPlan:
     return LaunchPlan((launch,))
 
 
-def few_rows_plan(call: CallLayout, product: Product, config: FewRows) -> LaunchPlan:
-    """The streaming kernel by `config`; its tiles' sums meet in the scratch area."""
+def _streamed(call: CallLayout, product: Product, config: FewRows) -> LaunchPlan:
+    """The streaming kernel; its tiles' sums meet in the scratch area."""
     builder = LaunchBuilder(MODULE, call)
     across = -(-product.columns // config.block_n)
     block_m = max(16, next_power_of_two(product.rows))

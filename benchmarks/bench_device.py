@@ -1,0 +1,273 @@
+"""Decode steps of an artifact on this machine's GPU, beside their floor and cuBLAS's linears.
+
+    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--out TABLE.json]
+
+Of each decode program: milliseconds of a whole step as the engine runs it (inputs written and
+copied, graph, sampled tokens read), of the graph alone, and of each kind of op in a graph of its
+own; floors count every byte once at the speed at which this GPU reads memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.load import load_plan
+from tsruntime.artifact.manifest import read_manifest
+from tsruntime.artifact.schema import ArenaStorage, Op, Phase, Plan, Program, WeightStorage
+from tsruntime.artifact.weights import WeightStore
+from tsruntime.executor.batch import ForwardBatch, GroupBatch
+from tsruntime.executor.bind import VIEW_PIN
+from tsruntime.executor.collectives import LocalCommunicator
+from tsruntime.executor.device import DeviceCode, DeviceExecutor
+from tsruntime.graphs.cuda import CudaGraph
+
+READ_SPEED = 4.56e12
+"""Bytes a second that an H200 reads at best, measured (docs/performance.md)."""
+REPLAYS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All ops of one kind in a program: milliseconds in a graph of their own, and the floor's."""
+
+    name: str
+    launches: int
+    milliseconds: float
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One program's figures, in milliseconds."""
+
+    program: str
+    context: int
+    step: float
+    graph: float
+    floor: float
+    cublas: float
+    groups: tuple[Group, ...]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("artifact", type=Path)
+    parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    started = time.perf_counter()
+    plan = load_plan(options.artifact)
+    code = DeviceCode(*load_launches(options.artifact, read_manifest(options.artifact), plan))
+    torch.set_grad_enabled(False)
+    torch.zeros(1, device="cuda")
+    at = time.perf_counter()
+    weights = WeightStore(options.artifact, plan, 0, "cuda:0")
+    executor = DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code)
+    ready = time.perf_counter()
+    print(f"plan and CUDA {at - started:.2f} s, weights, memory and graphs {ready - at:.2f} s")
+    rows = [
+        measure(executor, index, options.context)
+        for index, program in enumerate(plan.programs)
+        if program.phase is Phase.DECODE
+    ]
+    for row in rows:
+        show(row)
+    for index, program in enumerate(plan.programs):
+        if program.phase is Phase.EXTEND:
+            executor.run(prefill_batch(plan, index))
+            took = executor.replay(index, 5)
+            print(f"{program.name}: {took:.2f} ms for a first chunk of {program.tokens} tokens")
+    if options.out:
+        options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+
+
+def show(row: Row) -> None:
+    print(
+        f"{row.program} at {row.context}: step {row.step:.3f} ms, graph {row.graph:.3f},"
+        f" floor {row.floor:.3f}, cuBLAS's linears {row.cublas:.3f}"
+    )
+    for group in row.groups:
+        each = group.milliseconds * 1e3 / group.launches
+        print(
+            f"    {group.name:42} {group.launches:4} x {each:8.2f} us ="
+            f" {group.milliseconds:7.3f} ms, floor {group.floor:7.3f}"
+        )
+
+
+def measure(executor: DeviceExecutor, index: int, context: int) -> Row:
+    plan, program = executor.plan, executor.plan.programs[index]
+    batch = decode_batch(plan, index, context)
+    executor.run(batch)
+    steps: list[float] = []
+    for _ in range(REPLAYS):
+        begin = time.perf_counter()
+        executor.run(batch)
+        steps.append(time.perf_counter() - begin)
+    groups = tuple(_groups(executor, index, context))
+    return Row(
+        program.name,
+        context,
+        statistics.median(steps) * 1e3,
+        executor.replay(index, REPLAYS),
+        sum(group.floor for group in groups),
+        cublas(executor, program),
+        groups,
+    )
+
+
+def decode_batch(plan: Plan, index: int, context: int) -> ForwardBatch:
+    """As many sequences as the program takes, each with `context` tokens, its pages its own."""
+    program, size = plan.programs[index], plan.kv_cache.page_size
+    count = program.sequences
+    pages = -(-context // size)
+    own = 1 + np.arange(count * pages, dtype=np.int32).reshape(count, pages) % (
+        plan.kv_cache.pages - 1
+    )
+    slots = np.arange(count, dtype=np.int32)
+    deltas = np.stack(
+        [np.repeat(slots, pages), np.tile(np.arange(pages, dtype=np.int32), count), own.ravel()], 1
+    ).astype(np.int32)
+    place = own[:, (context - 1) // size] * size + (context - 1) % size
+    none = np.empty(0, np.int32)
+    group = GroupBatch(place.astype(np.int32), deltas, none.reshape(0, 2), none)
+    return ForwardBatch(
+        0,
+        index,
+        slots,
+        np.full(count, context, np.int32),
+        np.arange(count + 1, dtype=np.int32),
+        (np.arange(count, dtype=np.int32) * 7919) % plan.vocab_size,
+        np.full(count, context - 1, np.int32),
+        (group,) * len(plan.kv_cache.groups),
+    )
+
+
+def prefill_batch(plan: Plan, index: int) -> ForwardBatch:
+    """One sequence that fills the program's rows with its first tokens."""
+    program, size = plan.programs[index], plan.kv_cache.page_size
+    rows = np.arange(program.tokens, dtype=np.int32)
+    pages = -(-program.tokens // size)
+    deltas = np.stack([np.zeros(pages), np.arange(pages), 1 + np.arange(pages)], 1).astype(np.int32)
+    none = np.empty(0, np.int32)
+    group = GroupBatch((size + rows).astype(np.int32), deltas, none.reshape(0, 2), none)
+    return ForwardBatch(
+        0,
+        index,
+        np.zeros(1, np.int32),
+        np.array([program.tokens], np.int32),
+        np.array([0, program.tokens], np.int32),
+        (rows * 7919) % plan.vocab_size,
+        rows,
+        (group,) * len(plan.kv_cache.groups),
+    )
+
+
+def _groups(executor: DeviceExecutor, index: int, context: int) -> list[Group]:
+    program = executor.plan.programs[index]
+    ops = [op for op in program.ops if op.pin != VIEW_PIN]
+    kernels = executor.kernels(index)
+    kinds: dict[str, list[tuple[Op | None, Callable[[], None]]]] = {}
+    for op, kernel in zip([*ops, None], kernels, strict=True):
+        kinds.setdefault(_kind(program, op), []).append((op, kernel))
+    found: list[Group] = []
+    for name, members in kinds.items():
+        repeats = -(-36 // len(members))
+        run = [kernel for _, kernel in members] * repeats
+        milliseconds = timed(executor, run) / repeats
+        floor = sum(_bytes(executor.plan, program, op, context) for op, _ in members) / READ_SPEED
+        found.append(Group(name, len(members), milliseconds, floor * 1e3))
+    return found
+
+
+def timed(executor: DeviceExecutor, kernels: Sequence[Callable[[], None]]) -> float:
+    """Milliseconds of one replay of a graph of `kernels`, on the executor's stream."""
+    torch.cuda.synchronize()
+    graph = CudaGraph(kernels, executor.stream)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.stream(executor.stream):
+        graph.replay()
+        begin.record()
+        for _ in range(10):
+            graph.replay()
+        end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 10
+
+
+def _kind(program: Program, op: Op | None) -> str:
+    if op is None:
+        return "greedy"
+    shapes = {value.name: value.shape for value in program.values}
+    name = op.inputs[1] if op.op in ("linear", "linear_silu_mul") else None
+    return f"{op.pin} {'x'.join(map(str, shapes[name])) if name else ''}".strip()
+
+
+def _bytes(plan: Plan, program: Program, op: Op | None, context: int) -> float:
+    """Bytes that an op must move: weights, activations, and the cache as far as it is read."""
+    values = {value.name: value for value in program.values}
+    if op is None:
+        return values[program.output].dtype.itemsize * prod(values[program.output].shape)
+    total = 0.0
+    for name in {*op.inputs, *op.outputs} - {None}:
+        assert name is not None
+        value = values[name]
+        if op.op == "embedding" and isinstance(value.storage, WeightStorage):
+            continue
+        if isinstance(value.storage, ArenaStorage | WeightStorage):
+            total += value.dtype.itemsize * prod(value.shape)
+    if op.op == "attention":
+        (cache,) = [values[n] for n in op.inputs if n and values[n].storage.kind == "cache"]
+        token = prod(cache.shape) // (cache.shape[0] * cache.shape[3])
+        total += program.sequences * context * token * cache.dtype.itemsize
+    return total
+
+
+def cublas(executor: DeviceExecutor, program: Program) -> float:
+    """Milliseconds of a graph of all products of the program by torch, which calls cuBLAS."""
+    shapes = {value.name: value for value in program.values}
+    calls: list[tuple[int, int, int]] = []
+    for op in program.ops:
+        if op.op in ("linear", "linear_silu_mul") and op.inputs[0] and op.inputs[1]:
+            x, weight = shapes[op.inputs[0]], shapes[op.inputs[1]]
+            calls.append((x.shape[0], weight.shape[0], weight.shape[1]))
+    distinct = {call: _products(call, executor.plan) for call in set(calls)}
+    turns = dict.fromkeys(distinct, 0)
+
+    def turn(call: tuple[int, int, int]) -> Callable[[], None]:
+        made = distinct[call]
+        turns[call] += 1
+        return made[turns[call] % len(made)]
+
+    return timed(executor, [turn(call) for call in calls])
+
+
+def _products(call: tuple[int, int, int], plan: Plan) -> list[Callable[[], None]]:
+    rows, n, k = call
+    kind = plan.dtype.torch
+    x = torch.randn(rows, k, device="cuda", dtype=kind)
+    y = torch.empty(rows, n, device="cuda", dtype=kind)
+    count = max(2, min(8, 400_000_000 // (2 * n * k) + 1))
+    weights = torch.randn(count, n, k, device="cuda", dtype=kind)
+
+    def product(weight: torch.Tensor) -> Callable[[], None]:
+        def run() -> None:
+            torch.mm(x, weight.t(), out=y)
+
+        return run
+
+    return [product(weight) for weight in weights]
+
+
+if __name__ == "__main__":
+    main()

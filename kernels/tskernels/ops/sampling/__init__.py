@@ -1,0 +1,1 @@
+"""Drawing tokens on the device, from the logits that a program leaves there."""

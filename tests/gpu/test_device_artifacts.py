@@ -1,0 +1,119 @@
+"""Artifacts for a GPU, built here and run there: text, graphs, weights, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import Family, TinyHf
+from deployments import EngineClient, build, command, greedy, recipe, start
+
+from tskernels.device import cuda_arch
+from tsruntime.artifact.dummy import generate
+from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.load import load_plan
+from tsruntime.artifact.manifest import read_manifest
+from tsruntime.artifact.weights import WeightStore
+from tsruntime.executor.batch import ForwardBatch, GroupBatch
+from tsruntime.executor.collectives import LocalCommunicator
+from tsruntime.executor.device import DeviceCode, DeviceExecutor
+
+pytestmark = pytest.mark.gpu
+
+CUDA = {"device": "cuda", "arch": "sm_90", "topology": "h200-nvlink-8"}
+PROMPTS = [[5, 9, 200, 3], [7] * 33, [i * 31 % 384 for i in range(70)], [1]]
+
+
+def tiny(folder: Path, source: Path, dtype: str, target: dict[str, str]) -> Path:
+    """A tiny checkpoint's artifact; some chunks of a prompt are shorter than it."""
+    folder.mkdir()
+    contents: dict[str, Any] = recipe(source, dtype=dtype, target=target)
+    contents["kv_cache"] = {"page_size": 16, "pages": 65}
+    return build(folder, contents)
+
+
+def answers(artifact: Path, new_tokens: int = 24) -> list[list[int]]:
+    with start(artifact) as workers:
+        client = EngineClient(workers)
+        alone = [client.generate([p], greedy(new_tokens))[0].tokens for p in PROMPTS[:1]]
+        together = [a.tokens for a in client.generate(PROMPTS, greedy(new_tokens))]
+    assert together[0] == alone[0]
+    return together
+
+
+@pytest.mark.parametrize("family", ["llama", "llama3", "mistral", "qwen2", "qwen3"])
+def test_float32_gives_the_text_of_the_cpu(family: Family, tiny_hf: TinyHf, tmp_path: Path) -> None:
+    source = tiny_hf(family)
+    there = answers(tiny(tmp_path / "cuda", source, "float32", CUDA))
+    assert there == answers(tiny(tmp_path / "cpu", source, "float32", {"device": "cpu"}))
+
+
+def executor_of(artifact: Path) -> DeviceExecutor:
+    plan = load_plan(artifact)
+    code = DeviceCode(*load_launches(artifact, read_manifest(artifact), plan))
+    weights = WeightStore(artifact, plan, 0, "cuda:0")
+    torch.set_grad_enabled(False)
+    return DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code)
+
+
+def batch_of(executor: DeviceExecutor, program: int, lengths: Sequence[int]) -> ForwardBatch:
+    """The last row of sequences of `lengths`, of the pages that follow one another."""
+    size = executor.plan.kv_cache.page_size
+    slots = np.arange(len(lengths), dtype=np.int32)
+    deltas: list[tuple[int, int, int]] = []
+    places: list[int] = []
+    page = 1
+    for slot, length in enumerate(lengths):
+        deltas += [(slot, index, page + index) for index in range(-(-length // size))]
+        places.append((page + (length - 1) // size) * size + (length - 1) % size)
+        page += -(-length // size)
+    none = np.empty(0, np.int32)
+    group = GroupBatch(
+        np.array(places, np.int32), np.array(deltas, np.int32), none.reshape(0, 2), none
+    )
+    last = np.array(lengths, np.int32)
+    starts = np.arange(len(lengths) + 1, dtype=np.int32)
+    return ForwardBatch(0, program, slots, last, starts, slots + 3, last - 1, (group,))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_graph_gives_the_bits_of_its_launches_one_by_one(
+    dtype: str, tiny_hf: TinyHf, tmp_path: Path
+) -> None:
+    executor = executor_of(tiny(tmp_path / "a", tiny_hf("qwen3"), dtype, CUDA))
+    for pool in (executor.pools.group("full"),):
+        pool.normal_()
+    for program, planned in enumerate(executor.plan.programs):
+        if planned.phase == "decode":
+            count = planned.sequences
+            batch = batch_of(executor, program, [30 + 17 * i for i in range(count)])
+            replayed = executor.run(batch)
+            logits, tokens = replayed.logits.clone(), replayed.greedy
+            assert tokens is not None
+            tokens = tokens.copy()
+            executor.run(batch)
+            eager = executor.eagerly(batch)
+            assert torch.equal(logits[:count], eager.logits[:count])
+            assert eager.greedy is not None
+            assert (tokens[:count] == eager.greedy[:count]).all()
+            assert (logits[:count].float().argmax(-1).cpu().numpy() == tokens[:count]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_dummy_weights_have_the_same_bits_as_on_the_cpu(dtype: torch.dtype) -> None:
+    for name, shape in (("a.weight", (700, 1300)), ("b.norm.weight", (4096,))):
+        here = generate(3, name, shape, dtype, start=5)
+        there = generate(3, name, shape, dtype, start=5, device="cuda").cpu()
+        assert torch.equal(here.view(torch.uint8), there.view(torch.uint8))
+
+
+def test_an_artifact_for_another_gpu_is_refused_by_name(tiny_hf: TinyHf, tmp_path: Path) -> None:
+    other = {**CUDA, "arch": "sm_100", "topology": "b200-nvlink-8"}
+    artifact = tiny(tmp_path / "a", tiny_hf("llama"), "bfloat16", other)
+    done = command("tsrun", artifact, "--bench")
+    assert done.returncode == 1
+    assert f"built for cuda sm_100, but this machine offers cuda {cuda_arch(0)}" in done.stderr
