@@ -142,6 +142,22 @@ class CostModel:
         wire = held * (group.ranks - 1)
         return Price(link.latency + link.hop + wire * _MEGA // link.bandwidth, 0, wire)
 
+    def sent(self, kind: Collective, names: Sequence[str], held: int) -> tuple[int, ...]:
+        """Bytes that one rank sends at each level of links; what crosses levels counts at each."""
+        group = self._group(tuple(names))
+        wire = self.wired(kind, names, held).wire_bytes
+        return tuple(
+            self._crossing(group, level, held)
+            if kind is Collective.ALL_TO_ALL
+            else (wire // group.inside(level) if factor > 1 else 0)
+            for level, factor in enumerate(group.factors)
+        )
+
+    def _crossing(self, group: _Group, level: int, held: int) -> int:
+        """Of an all-to-all the part for ranks whose outermost common domain is at `level`."""
+        inner, factor = group.inside(level), group.factors[level]
+        return held * (inner * factor - inner) // group.ranks
+
     def _modelled(self, kind: Collective, names: Sequence[str], held: int) -> Price:
         split = self._split(kind, self._group(tuple(names)), held)
         if kind is not Collective.ALL_REDUCE:
@@ -174,8 +190,7 @@ class CostModel:
         times = [0]
         for level, factor in enumerate(group.factors):
             if factor > 1:
-                inner = group.inside(level)
-                crossing = held * (inner * factor - inner) // group.ranks
+                crossing = self._crossing(group, level, held)
                 times.append(crossing * _MEGA // self.topology.links[level].bandwidth)
         return max(times)
 

@@ -1,0 +1,1 @@
+"""What a deployment communicates, as data: read off a plan, priced, printed, and read back."""

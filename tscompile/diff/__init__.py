@@ -1,0 +1,1 @@
+"""What changes between two deployments: their communication plans, compared."""
