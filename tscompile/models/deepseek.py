@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
-from tscompile.ir.mesh import ATTN_TP, MOE_TP_EP
+from tscompile.ir.mesh import ATTN_TP
 from tscompile.models.annotations import (
-    Annotation,
     Boundary,
     CacheLayer,
     ForwardInputs,
@@ -22,7 +19,7 @@ from tscompile.models.config.deepseek import DeepseekConfig
 from tscompile.models.config.moe import MoeConfig
 from tscompile.models.layers import Linear, RMSNorm
 from tscompile.models.llama import MLP, LlamaForCausalLM
-from tscompile.models.moe import Experts
+from tscompile.models.moe import CorrectedGate, Experts
 from tskernels import ops
 
 LATENT = "latent"
@@ -91,44 +88,12 @@ class LatentAttention(nn.Module):
         return ops.rotary(x, table, interleaved=self.interleaved)
 
 
-class Gate(nn.Module):
-    """Router whose `e_score_correction_bias` [E] balances the load: it chooses, nothing else."""
-
-    wide = frozenset({"e_score_correction_bias"})
-    """Parameters kept in float32: the bias decides between scores that lie close together."""
-
-    def __init__(self, hidden: int, moe: MoeConfig) -> None:
-        super().__init__()
-        self.moe = moe
-        self.weight = nn.Parameter(torch.empty(moe.experts, hidden))
-        self.e_score_correction_bias = nn.Parameter(torch.empty(moe.experts))
-        everywhere: Annotation = Replicate(MOE_TP_EP)
-        self.placements: Mapping[str, Annotation] = {
-            "weight": everywhere,
-            "e_score_correction_bias": everywhere,
-        }
-
-    def forward(self, x: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights and ids [T, k] of the experts of each row of x [T, H]; none for slot 0."""
-        return ops.route(
-            ops.linear(x, self.weight),
-            slots,
-            self.e_score_correction_bias,
-            top_k=self.moe.top_k,
-            scoring=self.moe.scoring,
-            normalize=self.moe.normalize,
-            groups=self.moe.groups,
-            top_groups=self.moe.top_groups,
-            scale=self.moe.scale,
-        )
-
-
 class DeepseekMoe(nn.Module):
     """Routed experts, and shared ones as one MLP over DENSE_TP."""
 
     def __init__(self, config: DeepseekConfig, moe: MoeConfig) -> None:
         super().__init__()
-        self.gate = Gate(config.hidden, moe)
+        self.gate = CorrectedGate(config.hidden, moe)
         self.experts = Experts(config.hidden, moe)
         shared = config.shared_experts * moe.width
         self.shared_experts = MLP(replace(config, intermediate=shared)) if shared else None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tscompile.ir.mesh import MOE_EP, MOE_TP, MOE_TP_EP
-from tscompile.models.annotations import Replicate, Shard, WeightAnnotation
+from tscompile.models.annotations import Annotation, Replicate, Shard, WeightAnnotation
 from tscompile.models.config.moe import MoeConfig
 from tscompile.models.layers import Linear
 from tskernels import ops
@@ -100,3 +100,35 @@ class SparseMoe(nn.Module):
         """X [T, H] to [T, H]; `slots` [T] of a cache group tell padding rows."""
         weights, ids = routed(self.moe, self.gate(x), slots)
         return self.experts(x, ids, weights)
+
+
+class CorrectedGate(nn.Module):
+    """Router whose `e_score_correction_bias` [E] balances the load: it chooses, nothing else."""
+
+    wide = frozenset({"e_score_correction_bias"})
+    """Parameters kept in float32: the bias decides between scores that lie close together."""
+
+    def __init__(self, hidden: int, moe: MoeConfig) -> None:
+        super().__init__()
+        self.moe = moe
+        self.weight = nn.Parameter(torch.empty(moe.experts, hidden))
+        self.e_score_correction_bias = nn.Parameter(torch.empty(moe.experts))
+        everywhere: Annotation = Replicate(MOE_TP_EP)
+        self.placements: Mapping[str, Annotation] = {
+            "weight": everywhere,
+            "e_score_correction_bias": everywhere,
+        }
+
+    def forward(self, x: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and ids [T, k] of the experts of each row of x [T, H]; none for slot 0."""
+        return ops.route(
+            ops.linear(x, self.weight),
+            slots,
+            self.e_score_correction_bias,
+            top_k=self.moe.top_k,
+            scoring=self.moe.scoring,
+            normalize=self.moe.normalize,
+            groups=self.moe.groups,
+            top_groups=self.moe.top_groups,
+            scale=self.moe.scale,
+        )
