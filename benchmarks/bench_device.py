@@ -1,6 +1,6 @@
 """Decode steps of an artifact on this machine's GPU, beside their floor and cuBLAS's linears.
 
-    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--out TABLE.json]
+    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048] [--out TABLE.json]
 
 Of each decode program: milliseconds of a whole step as the engine runs it (inputs written and
 copied, graph, sampled tokens read), of the graph alone, and of each kind of op in a graph of its
@@ -14,7 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from tsruntime.graphs.cuda import CudaGraph
 READ_SPEED = 4.56e12
 """Bytes a second that an H200 reads at best, measured (docs/performance.md)."""
 REPLAYS = 50
+NONE = np.empty((0, 3), np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("artifact", type=Path)
     parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--prefill", type=int, nargs="*", default=[])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     started = time.perf_counter()
@@ -83,11 +85,9 @@ def main() -> None:
     ]
     for row in rows:
         show(row)
-    for index, program in enumerate(plan.programs):
-        if program.phase is Phase.EXTEND:
-            executor.run(prefill_batch(plan, index))
-            took = executor.replay(index, 5)
-            print(f"{program.name}: {took:.2f} ms for a first chunk of {program.tokens} tokens")
+    for tokens in options.prefill:
+        took = statistics.median(prefill(executor, tokens) for _ in range(3))
+        print(f"prefill of {tokens} tokens: {took:.2f} ms")
     if options.out:
         options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 
@@ -109,6 +109,7 @@ def measure(executor: DeviceExecutor, index: int, context: int) -> Row:
     plan, program = executor.plan, executor.plan.programs[index]
     batch = decode_batch(plan, index, context)
     executor.run(batch)
+    batch = replace(batch, groups=tuple(replace(g, table_deltas=NONE) for g in batch.groups))
     steps: list[float] = []
     for _ in range(REPLAYS):
         begin = time.perf_counter()
@@ -153,11 +154,28 @@ def decode_batch(plan: Plan, index: int, context: int) -> ForwardBatch:
     )
 
 
-def prefill_batch(plan: Plan, index: int) -> ForwardBatch:
-    """One sequence that fills the program's rows with its first tokens."""
-    program, size = plan.programs[index], plan.kv_cache.page_size
-    rows = np.arange(program.tokens, dtype=np.int32)
-    pages = -(-program.tokens // size)
+def prefill(executor: DeviceExecutor, tokens: int) -> float:
+    """Milliseconds for the first `tokens` of one sequence, in the largest chunks that fit."""
+    plan = executor.plan
+    sizes = {p.tokens: i for i, p in enumerate(plan.programs) if p.phase is Phase.EXTEND}
+    fitting = [size for size in sizes if size <= tokens] or [min(sizes)]
+    size = max(fitting)
+    batches = [
+        chunk(plan, sizes[size], first, min(first + size, tokens))
+        for first in range(0, tokens, size)
+    ]
+    executor.run(batches[0])
+    begin = time.perf_counter()
+    for batch in batches:
+        executor.run(batch)
+    return (time.perf_counter() - begin) * 1e3
+
+
+def chunk(plan: Plan, index: int, first: int, last: int) -> ForwardBatch:
+    """Rows `first` to `last` of one sequence, whose pages follow one another."""
+    size = plan.kv_cache.page_size
+    rows = np.arange(first, last, dtype=np.int32)
+    pages = -(-last // size)
     deltas = np.stack([np.zeros(pages), np.arange(pages), 1 + np.arange(pages)], 1).astype(np.int32)
     none = np.empty(0, np.int32)
     group = GroupBatch((size + rows).astype(np.int32), deltas, none.reshape(0, 2), none)
@@ -165,8 +183,8 @@ def prefill_batch(plan: Plan, index: int) -> ForwardBatch:
         0,
         index,
         np.zeros(1, np.int32),
-        np.array([program.tokens], np.int32),
-        np.array([0, program.tokens], np.int32),
+        np.array([last], np.int32),
+        np.array([0, last - first], np.int32),
         (rows * 7919) % plan.vocab_size,
         rows,
         (group,) * len(plan.kv_cache.groups),

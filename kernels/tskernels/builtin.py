@@ -21,6 +21,7 @@ from tskernels.ops.fused import torch as fused_torch
 from tskernels.ops.fused_collectives import communicator as fused_communicator
 from tskernels.ops.indexing import cuda as indexing_cuda
 from tskernels.ops.indexing import torch as indexing_torch
+from tskernels.ops.linear import cublas as linear_cublas
 from tskernels.ops.linear import cuda as linear_cuda
 from tskernels.ops.linear import native as linear_native
 from tskernels.ops.linear import torch as linear_torch
@@ -52,6 +53,7 @@ SPECS: tuple[KernelSpec, ...] = (
     *exchange_torch.SPECS,
     *indexing_cuda.SPECS,
     *indexing_torch.SPECS,
+    *linear_cublas.SPECS,
     *linear_cuda.SPECS,
     *linear_native.SPECS,
     *linear_torch.SPECS,

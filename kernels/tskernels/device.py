@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from tskernels.cubin import Cubin
 from tskernels.errors import TsError
@@ -47,6 +48,23 @@ class CudaDevice:
             if result != self._driver.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"{cubin.symbol} may not have {cubin.shared_bytes}: {result}")
         return CudaKernel(self._core, self._stream, kernel, cubin)
+
+    def copy(self, target: Tensor, source: Tensor) -> Callable[[], None]:
+        """A function that copies all bytes between two contiguous tensors, pinned or on the GPU.
+
+        It is recorded in a graph as any launch.
+        """
+        size = source.numel() * source.element_size()
+        call = self._driver.cuMemcpyAsync
+        words = (target.data_ptr(), source.data_ptr(), size, self._stream.handle)
+        expected = self._driver.CUresult.CUDA_SUCCESS
+
+        def run() -> None:
+            (result,) = call(*words)
+            if result != expected:
+                raise RuntimeError(f"a copy of {size} bytes failed: {result}")
+
+        return run
 
 
 class CudaKernel:

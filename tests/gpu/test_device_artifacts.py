@@ -87,6 +87,7 @@ def test_a_graph_gives_the_bits_of_its_launches_one_by_one(
     executor = executor_of(tiny(tmp_path / "a", tiny_hf("qwen3"), dtype, CUDA))
     for pool in (executor.pools.group("full"),):
         pool.normal_()
+    torch.cuda.synchronize()
     for program, planned in enumerate(executor.plan.programs):
         if planned.phase == "decode":
             count = planned.sequences
@@ -95,6 +96,7 @@ def test_a_graph_gives_the_bits_of_its_launches_one_by_one(
             logits, tokens = replayed.logits.clone(), replayed.greedy
             assert tokens is not None
             tokens = tokens.copy()
+            torch.cuda.synchronize()
             executor.run(batch)
             eager = executor.eagerly(batch)
             assert torch.equal(logits[:count], eager.logits[:count])

@@ -23,6 +23,19 @@ def wait_for_inputs(early: tl.constexpr):
 
 
 @triton.jit
+def prefetch(pointers):
+    """Ask for the lines at `pointers` to be brought into the second-level cache."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;",
+        "=r,l",
+        [pointers.to(tl.int64)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
 def scaled_norm(wide, gain, width: tl.constexpr, eps: tl.constexpr):
     """RMS norm of one float32 row, zero beyond `width`, rounded to the gain's type, times it."""
     mean = tl.sum(wide * wide, 0) / width

@@ -44,15 +44,19 @@ class DeviceCode:
 
 @dataclass(frozen=True, slots=True)
 class _BoundProgram:
-    """A program on this rank's device: `kernels` in order, and the graph that holds them."""
+    """A program on this rank's device: `kernels` in order, and the graph that records them.
+
+    Before them the graph copies the inputs from the host, after them the tokens to `read` there.
+    """
 
     program: Program
     inputs: ProgramInputs
     values: Mapping[str, Tensor]
     kernels: tuple[Callable[[], None], ...]
+    recorded: tuple[Callable[[], None], ...]
     graph: CudaGraph
     output: Tensor
-    tokens: Tensor
+    read: Tensor
 
 
 class DeviceExecutor:
@@ -89,9 +93,12 @@ class DeviceExecutor:
         rows = max(max(p.tokens, p.sequences) for p in plan.programs)
         self._tokens = torch.zeros(rows, dtype=torch.int32, device=device)
         self._read = torch.zeros(rows, dtype=torch.int32, pin_memory=True)
-        self._ended = torch.cuda.Event()
+        self._areas = {
+            "scratch": _area(code.launches.scratch_bytes, device),
+            "counters": _area(code.launches.counter_bytes, device),
+        }
         torch.cuda.synchronize(index)
-        binder = _Binder(plan, rank, communicators, code, self._stream)
+        binder = _Binder(plan, rank, communicators, code, self._stream, self._areas)
         self._programs = tuple(self._bind(binder, program, memory) for program in plan.programs)
 
     def run(self, batch: ForwardBatch) -> StepOutput:
@@ -100,16 +107,12 @@ class DeviceExecutor:
         Row i belongs to sequence i (`logits` "last") or to token i ("all"); rows beyond the batch
         are padding and may hold anything. A batch without a program only moves pages.
         """
-        with torch.cuda.stream(self._stream):
-            self._move_pages(batch)
-            if batch.program == NO_PROGRAM:
-                self._stream.synchronize()
-                return StepOutput(torch.empty(0, self.plan.vocab_size))
-            bound = self._programs[batch.program]
-            bound.inputs.write(batch, self.tables)
-            self._inputs.flat.copy_(self._staged.flat, non_blocking=True)
-            bound.graph.replay()
-            return self._finish(bound)
+        bound = self._stage(batch)
+        if bound is None:
+            self._stream.synchronize()
+            return StepOutput(torch.empty(0, self.plan.vocab_size))
+        bound.graph.replay()
+        return self._finish(bound)
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         """The logits of `run`."""
@@ -117,14 +120,11 @@ class DeviceExecutor:
 
     def eagerly(self, batch: ForwardBatch) -> StepOutput:
         """As `run`, launch by launch in place of the graph: the same bits, for whoever doubts."""
-        with torch.cuda.stream(self._stream):
-            self._move_pages(batch)
-            bound = self._programs[batch.program]
-            bound.inputs.write(batch, self.tables)
-            self._inputs.flat.copy_(self._staged.flat, non_blocking=True)
-            for kernel in bound.kernels:
-                kernel()
-            return self._finish(bound)
+        bound = self._stage(batch)
+        assert bound is not None, "a batch without a program"
+        for kernel in bound.recorded:
+            kernel()
+        return self._finish(bound)
 
     @property
     def stream(self) -> torch.cuda.Stream:
@@ -146,12 +146,22 @@ class DeviceExecutor:
         end.synchronize()
         return begin.elapsed_time(end) / times
 
+    def _stage(self, batch: ForwardBatch) -> _BoundProgram | None:
+        """Move the batch's pages and write the inputs of its program, which is returned.
+
+        From here on this thread's work goes to the executor's stream.
+        """
+        torch.cuda.set_stream(self._stream)
+        self._move_pages(batch)
+        if batch.program == NO_PROGRAM:
+            return None
+        bound = self._programs[batch.program]
+        bound.inputs.write(batch, self.tables)
+        return bound
+
     def _finish(self, bound: _BoundProgram) -> StepOutput:
-        rows = len(bound.tokens)
-        self._read[:rows].copy_(bound.tokens, non_blocking=True)
-        self._ended.record(self._stream)
-        self._ended.synchronize()
-        greedy: Ints = self._read[:rows].numpy()
+        self._stream.synchronize()
+        greedy: Ints = bound.read.numpy()
         return StepOutput(bound.output, greedy)
 
     def _move_pages(self, batch: ForwardBatch) -> None:
@@ -168,15 +178,20 @@ class DeviceExecutor:
         values = bind_values(program, memory)
         output = values[program.output]
         tokens = self._tokens[: len(output)]
+        read = self._read[: len(output)]
         kernels = binder.kernels(program, values, tokens)
+        copy = binder.device.copy
+        into, back = copy(self._inputs.flat, self._staged.flat), copy(read, tokens)
+        recorded = (into, *kernels, back)
         return _BoundProgram(
             program,
             program_inputs(self.plan, program, self._staged),
             values,
             kernels,
-            CudaGraph(kernels, self._stream),
+            recorded,
+            CudaGraph(recorded, self._stream),
             output,
-            tokens,
+            read,
         )
 
 
@@ -190,18 +205,15 @@ class _Binder:
         communicators: Communicators,
         code: DeviceCode,
         stream: torch.cuda.Stream,
+        areas: Mapping[str, Tensor],
     ) -> None:
         self._plan, self._rank, self._communicators = plan, rank, communicators
-        self._launches = code.launches
-        device = CudaDevice(stream)
+        self._launches, self._areas = code.launches, areas
+        self.device = CudaDevice(stream)
         self._kernels: Sequence[CudaKernel] = [
-            device.load(Cubin(data, file.symbol, file.shared_bytes, file.num_warps))
+            self.device.load(Cubin(data, file.symbol, file.shared_bytes, file.num_warps))
             for file, data in zip(code.launches.cubins, code.cubins, strict=True)
         ]
-        self._areas = {
-            "scratch": _area(code.launches.scratch_bytes, stream),
-            "counters": _area(code.launches.counter_bytes, stream),
-        }
 
     def kernels(
         self, program: Program, values: Mapping[str, Tensor], tokens: Tensor
@@ -266,5 +278,5 @@ def _operands(op: Op, values: Mapping[str, Tensor]) -> Mapping[str, Sequence[Ten
     }
 
 
-def _area(size: int, stream: torch.cuda.Stream) -> Tensor:
-    return torch.zeros(size, dtype=torch.uint8, device=stream.device)
+def _area(size: int, device: str) -> Tensor:
+    return torch.zeros(size, dtype=torch.uint8, device=device)

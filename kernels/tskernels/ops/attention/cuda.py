@@ -21,6 +21,7 @@ MODULE = "tskernels.ops.attention.triton"
 _BLOCKS_WANTED = 512
 """Blocks of a decode launch: some for each multiprocessor, so that they share out evenly."""
 _MOST_SPLITS = 16
+_MOST_JOINED = 16_384
 _SMALLEST_DOT = 16
 """Rows and columns of the smallest product that the matrix units take."""
 
@@ -49,9 +50,9 @@ def plan_decode(call: CallLayout) -> LaunchPlan:
     kv_heads, width = cache.shape[2], cache.shape[4]
     group = query.shape[1] // kv_heads
     sequences = call.input(3).shape[0]
-    splits = splits_of(sequences * kv_heads)
-    block_g = max(_SMALLEST_DOT, next_power_of_two(group))
+    block_c = next_power_of_two(group)
     block_d = max(_SMALLEST_DOT, next_power_of_two(width))
+    splits = splits_of(sequences * kv_heads, block_c * block_d)
     wide = query.dtype is DType.FLOAT32
     stages = 2 if wide else 3
     builder = LaunchBuilder(MODULE, call)
@@ -69,20 +70,26 @@ def plan_decode(call: CallLayout) -> LaunchPlan:
         max_pages=table.shape[1],
         **strides(query=query, y=call.outputs[0]),
         splits=splits,
-        block_g=block_g,
+        block_g=max(_SMALLEST_DOT, block_c),
+        block_c=block_c,
         block_t=32 if wide else 64,
         block_d=block_d,
         stages=stages,
+        lines=next_power_of_two(width * query.dtype.itemsize // 128),
     )
     if splits == 1:
         return LaunchPlan((launch,))
     areas = sequences * kv_heads
-    return LaunchPlan((launch,), areas * splits * block_g * (block_d + 2) * 4, areas * 4)
+    return LaunchPlan((launch,), areas * splits * block_c * (block_d + 2) * 4, areas * 4)
 
 
-def splits_of(blocks: int) -> int:
-    """Blocks among which each sequence and key head shares its keys, a power of two."""
-    return max(1, min(_MOST_SPLITS, next_power_of_two(_BLOCKS_WANTED // blocks)))
+def splits_of(blocks: int, size: int) -> int:
+    """Blocks among which each sequence and key head shares its keys, a power of two.
+
+    One block joins what they leave, `size` numbers each, in registers.
+    """
+    wanted = next_power_of_two(_BLOCKS_WANTED // blocks)
+    return max(1, min(wanted, _MOST_SPLITS, _MOST_JOINED // size))
 
 
 def plan_rows(call: CallLayout) -> LaunchPlan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tskernels.ops.device import is_last, start_dependents, wait_for_inputs
+from tskernels.ops.device import is_last, prefetch, start_dependents, wait_for_inputs
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -89,18 +89,21 @@ def decode(
     y_head: tl.constexpr,
     splits: tl.constexpr,
     block_g: tl.constexpr,
+    block_c: tl.constexpr,
     block_t: tl.constexpr,
     block_d: tl.constexpr,
     stages: tl.constexpr,
+    lines: tl.constexpr,
     early: tl.constexpr,
 ):
     """One row of each sequence, the query heads of one key head, a share of its keys.
 
     Every share leaves its weighted sum, maximum and weight; the last one to end joins them.
+    What a program is given lies there before its first kernel begins, and so do the keys of the
+    tokens before: their lines are fetched before the kernels that come before this one have ended.
     """
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     start_dependents(early)
-    wait_for_inputs(early)
     row = tl.load(starts + sequence)
     length = tl.load(lengths + sequence)
     if tl.load(starts + sequence + 1) == row:
@@ -112,10 +115,20 @@ def decode(
     share = (blocks + splits - 1) // splits * block_t
     begin = low + split * share
     end = tl.minimum(begin + share, length)
+    t = tl.arange(0, block_t)
+    table = tables + sequence.to(tl.int64) * max_pages
+    plane: tl.constexpr = kv_heads * page_size * width
+    if early:
+        line = tl.arange(0, lines) * (128 // query.dtype.element_ty.itemsize)
+        position = begin + t
+        at = _keys_at(table, position, position < end, kv_head, kv_heads, page_size, width)
+        ahead = cache + at[:, None] + tl.minimum(line, width - 1)[None, :]
+        prefetch(ahead)
+        prefetch(ahead + plane)
+    wait_for_inputs(early)
     if begin < end:
         g = tl.arange(0, block_g)
         d = tl.arange(0, block_d)
-        t = tl.arange(0, block_t)
         mine = (g < group)[:, None] & (d < width)[None, :]
         head = kv_head * group + g
         wide_row = row.to(tl.int64)
@@ -124,8 +137,6 @@ def decode(
             mask=mine,
             other=0.0,
         )
-        table = tables + sequence.to(tl.int64) * max_pages
-        plane: tl.constexpr = kv_heads * page_size * width
         best = tl.full((block_g,), float("-inf"), tl.float32)
         weight = tl.zeros((block_g,), tl.float32)
         total = tl.zeros((block_g, block_d), tl.float32)
@@ -147,32 +158,36 @@ def decode(
             best = higher
         target = y + wide_row * y_row + head[:, None] * y_head + d[None, :]
         shares = (length - low + share - 1) // share
-        if splits == 1 or shares == 1:
+        if splits == 1:  # noqa: SIM114 (known when compiled, and then the rest is left out)
+            _deliver(target, mine, best, weight, total, sinks, head, g < group, has_sinks)
+        elif shares == 1:
             _deliver(target, mine, best, weight, total, sinks, head, g < group, has_sinks)
         else:
             place = (sequence * kv_heads + kv_head) * splits
-            sums = partial + tl.num_programs(0) * kv_heads * splits * 2 * block_g
-            both = partial + (place + split) * 2 * block_g + g
-            inner = g[:, None] * block_d + d[None, :]
-            tl.store(both, best)
-            tl.store(both + block_g, weight)
-            tl.store(sums + (place + split) * block_g * block_d + inner, total)
+            sums = partial + tl.num_programs(0) * kv_heads * splits * 2 * block_c
+            both = partial + (place + split) * 2 * block_c + g
+            tl.store(both, best, mask=g < block_c)
+            tl.store(both + block_c, weight, mask=g < block_c)
+            inner = (place + split) * block_c * block_d + g[:, None] * block_d + d[None, :]
+            tl.store(sums + inner, total, mask=(g < block_c)[:, None])
             if is_last(counters + sequence * kv_heads + kv_head, shares):
-                best = tl.full((block_g,), float("-inf"), tl.float32)
-                weight = tl.zeros((block_g,), tl.float32)
-                total = tl.zeros((block_g, block_d), tl.float32)
-                for other in range(shares):
-                    both = partial + (place + other) * 2 * block_g + g
-                    theirs = tl.load(both, cache_modifier=".cg")
-                    heavy = tl.load(both + block_g, cache_modifier=".cg")
-                    area = sums + (place + other) * block_g * block_d + inner
-                    part = tl.load(area, cache_modifier=".cg")
-                    higher = tl.maximum(best, theirs)
-                    fade, rise = tl.exp2(best - higher), tl.exp2(theirs - higher)
-                    weight = weight * fade + heavy * rise
-                    total = total * fade[:, None] + part * rise[:, None]
-                    best = higher
-                _deliver(target, mine, best, weight, total, sinks, head, g < group, has_sinks)
+                s = tl.arange(0, splits)
+                c = tl.arange(0, block_c)
+                used = s < shares
+                pair = partial + (place + s)[:, None] * 2 * block_c + c[None, :]
+                tops = tl.load(pair, used[:, None], float("-inf"), cache_modifier=".cg")
+                weights = tl.load(pair + block_c, used[:, None], 0.0, cache_modifier=".cg")
+                index = (place + s)[:, None, None] * block_c + c[None, :, None]
+                area = sums + index * block_d + d[None, None, :]
+                parts = tl.load(area, used[:, None, None], 0.0, cache_modifier=".cg")
+                top = tl.max(tops, 0)
+                rise = tl.exp2(tops - top[None, :])
+                heavy = tl.sum(weights * rise, 0)
+                joined = tl.sum(parts * rise[:, :, None], 0)
+                ours = kv_head * group + c
+                kept = (c < group)[:, None] & (d < width)[None, :]
+                place_of = y + wide_row * y_row + ours[:, None] * y_head + d[None, :]
+                _deliver(place_of, kept, top, heavy, joined, sinks, ours, c < group, has_sinks)
 
 
 @triton.jit

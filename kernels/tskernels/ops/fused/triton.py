@@ -98,6 +98,6 @@ def rope_kv_write(
     if tail > 0:
         tl.store(target + column, rest.to(kind), mask=within)
     if not is_query:
-        column = tl.arange(0, whole)
-        held = tl.load(value + row * value_row + kv_head * value_head + column, column < width)
-        tl.store(place + kv_heads * page_size * width + column, held, mask=column < width)
+        all_of = tl.arange(0, whole)
+        held = tl.load(value + row * value_row + kv_head * value_head + all_of, all_of < width)
+        tl.store(place + kv_heads * page_size * width + all_of, held, mask=all_of < width)

@@ -20,6 +20,8 @@ from tskernels.signatures import device_floats
 MODULE = "tskernels.ops.linear.triton"
 MOST_ROWS = 64
 """Rows up to which the streaming kernel holds all of x at once."""
+MOST_FUSED = 256
+"""Rows beyond which cuBLAS and an activation of its own beat the tiled kernel on an H200."""
 
 
 def plan_linear(call: CallLayout) -> LaunchPlan:
@@ -134,6 +136,7 @@ def _streamed(call: CallLayout, product: Product, config: FewRows) -> LaunchPlan
         block_m=block_m,
         block_k=config.block_k,
         stages=config.stages,
+        lines=next_power_of_two(config.stages * config.block_k * product.dtype.itemsize // 128),
     )
     if config.splits == 1:
         return LaunchPlan((launch,))
@@ -146,7 +149,13 @@ def _rows_fit(query: KernelQuery) -> bool:
     return shape is not None and shape[0] <= MOST_ROWS
 
 
+def _fused_wins(query: KernelQuery) -> bool:
+    shape = query.shapes[0]
+    return shape is not None and shape[0] <= MOST_FUSED
+
+
 _FEW = Trait(f"takes at most {MOST_ROWS} rows", _rows_fit)
+_FEWER = Trait(f"loses to its parts beyond {MOST_FUSED} rows", _fused_wins)
 _FLOATS = device_floats("x", "weight", "bias")
 
 SPECS = (
@@ -168,6 +177,7 @@ SPECS = (
         PORTABLE,
         _FLOATS,
         CUDA,
+        traits=(_FEWER,),
         launches=plan_linear_silu_mul,
     ),
     KernelSpec(

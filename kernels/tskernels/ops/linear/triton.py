@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tskernels.ops.device import is_last, silu, start_dependents, wait_for_inputs
+from tskernels.ops.device import is_last, prefetch, silu, start_dependents, wait_for_inputs
 
 
 @triton.jit
@@ -46,19 +46,20 @@ def few_rows(
     block_m: tl.constexpr,
     block_k: tl.constexpr,
     stages: tl.constexpr,
+    lines: tl.constexpr,
     early: tl.constexpr,
 ):
     """Y [rows, columns] = x [rows, depth] @ weight.T, a slice of the depth in each of `splits`.
 
     Weight is [columns, depth], or [2 * columns, depth] where `gated`. It is the product's left
     side, so that its rows fill the matrix units; the last split adds up the others' sums in order.
+    While the kernels before still run, the first `lines` of 128 bytes of each row are fetched.
     """
     tile, split = tl.program_id(0), tl.program_id(1)
     n = tile * block_n + tl.arange(0, block_n)
     m = tl.arange(0, block_m)
     k = tl.arange(0, block_k)
     start_dependents(early)
-    wait_for_inputs(early)
     steps: tl.constexpr = (depth + block_k - 1) // block_k
     share: tl.constexpr = (steps + splits - 1) // splits
     begin = split * share * block_k
@@ -66,6 +67,14 @@ def few_rows(
     held = (n < columns)[:, None]
     wide_n = n.to(tl.int64)
     left = weight + wide_n[:, None] * w_row + k[None, :]
+    if early:
+        line = tl.arange(0, lines) * (128 // x.dtype.element_ty.itemsize)
+        row = weight + tl.minimum(wide_n, columns - 1)[:, None] * w_row
+        ahead = row + tl.minimum(begin + line, depth - 1)[None, :]
+        prefetch(ahead)
+        if gated:
+            prefetch(ahead + columns * w_row)
+    wait_for_inputs(early)
     right = x + m[None, :] * x_row + k[:, None]
     sums = tl.zeros((block_n, block_m), tl.float32)
     ups = tl.zeros((block_n, block_m), tl.float32)
