@@ -91,7 +91,7 @@ def _weights(plan: Plan) -> tuple[WeightLayout, ...]:
     layers: dict[WeightLayout, list[int]] = {}
     for weight in plan.weights:
         layer, name = placed(weight.name)
-        kind = kinds.get(weight.name, "other")
+        kind = kinds.get(weight.name, "other") if weight.parts else "constant"
         layout = WeightLayout(name, (), kind, weight.dtype, weight.shape, _cut(weight))
         layers.setdefault(layout, []).extend(() if layer is None else (layer,))
     return tuple(replace(layout, layers=tuple(found)) for layout, found in layers.items())

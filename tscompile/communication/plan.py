@@ -95,7 +95,7 @@ class ProgramPlan:
 class WeightLayout:
     """A weight of some layers (none: it belongs to no layer): what one rank holds of it.
 
-    `kind` says what it is part of: `embedding`, `head`, `attention`, `mlp`, `experts`, `other`.
+    `kind` says what it is part of, one of WEIGHT_KINDS; a `constant` derives from the config alone.
     `cut` says over which axes which dims are cut, such as `0@a+b`; `stack@c` is the number of
     experts. It is empty for a replicated weight.
     """
@@ -177,5 +177,5 @@ class CommunicationPlan:
         return {**taken, "kv": self.pool.bytes_, "arena": arena}
 
 
-WEIGHT_KINDS = ("embedding", "head", "attention", "mlp", "experts", "other")
+WEIGHT_KINDS = ("embedding", "head", "attention", "mlp", "experts", "other", "constant")
 """What a weight may be part of, in the order in which memory is listed."""

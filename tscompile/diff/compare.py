@@ -14,6 +14,7 @@ from tscompile.communication.plan import (
     CommunicationPlan,
     Entry,
     ProgramPlan,
+    WeightLayout,
 )
 from tscompile.communication.prices import Prices
 from tscompile.diff.align import HEAD, TAIL, Aligner, Found, FoundKernels
@@ -216,13 +217,18 @@ def _repeated(names: Sequence[str]) -> set[str]:
 
 
 def _lying(plan: CommunicationPlan) -> list[tuple[str, tuple[int, ...], str]]:
-    """Name, layers, and type with placement of each weight and cache."""
+    """Name, layers and placement of each weight and cache; a weight's dtype if not the plan's."""
     weights = [
-        (w.name, w.layers, f"{w.dtype} {_cut(plan.mesh, w.cut) or 'replicated'}")
+        (w.name, w.layers, _dtype(plan, w) + (_cut(plan.mesh, w.cut) or "replicated"))
         for w in plan.weights
     ]
     caches = [(f"kv cache {c.name}", c.layers, _cache(plan.mesh, c)) for c in plan.pool.caches]
     return weights + caches
+
+
+def _dtype(plan: CommunicationPlan, weight: WeightLayout) -> str:
+    plain = weight.dtype is plan.dtype or weight.kind == "constant"
+    return "" if plain else f"{weight.dtype} "
 
 
 def _cut(mesh: Mesh, cut: str) -> str:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tscompile.communication.groups import program_names, ranges
-from tscompile.communication.numbers import shape_text
+from tscompile.communication.numbers import Bucket, shape_text
 from tscompile.communication.units import bytes_text, percent, time_text
 from tscompile.diff.changes import (
     CollectiveChange,
     Diff,
+    KernelChange,
     Kind,
     LoadChange,
     PlacementChange,
@@ -53,24 +54,50 @@ def _stems(rename: Rename) -> tuple[str, str]:
 
 def collectives(diff: Diff) -> Iterator[str]:
     """Each collective that is not as it was; the same change in several places on one line."""
-    groups: dict[str, list[CollectiveChange]] = {}
+    groups: dict[object, list[CollectiveChange]] = {}
     for change in diff.collectives:
-        groups.setdefault(_what(change), []).append(change)
-    for what, changes in groups.items():
-        yield f"{what} in {'; '.join(_where(diff, change) for change in changes)}"
+        groups.setdefault(_alike(change), []).append(change)
+    for changes in groups.values():
+        where = "; ".join(_where(diff, change) for change in changes)
+        yield f"{MARKS[changes[0].kind]} {_name(changes[0])}: {_what(changes)} in {where}"
 
 
-def _what(change: CollectiveChange) -> str:
-    names = {"from": change.module or "(layer)", "to": change.to or "(layer)"}
-    name = names["to"] if change.module == change.to else f"{names['from']} -> {names['to']}"
-    sides = [_side(change, side) for side in (change.before, change.after) if side is not None]
-    return f"{MARKS[change.kind]} {name}: {' -> '.join(dict.fromkeys(sides))}"
+def _alike(change: CollectiveChange) -> object:
+    """Equal for changes that differ in their places and numbers alone."""
+    sides = [
+        None if s is None else (s.op, s.group, s.dtype, s.note)
+        for s in (change.before, change.after)
+    ]
+    reshaped = change.before and change.after and change.before.shapes != change.after.shapes
+    return (change.kind, change.module, change.to, *sides, bool(reshaped))
 
 
-def _side(change: CollectiveChange, side: Side) -> str:
-    shape = shape_text(side.shapes, change.buckets)
-    note = f" {side.note}" if side.note else ""
-    return f"{side.op}{note} over {side.group} {side.dtype}{shape}"
+def _name(change: CollectiveChange) -> str:
+    before, after = change.module or "(layer)", change.to or "(layer)"
+    return after if before == after else f"{before} -> {after}"
+
+
+def _what(changes: Sequence[CollectiveChange]) -> str:
+    """A collective in words, and of one that changed what it was, where that differs."""
+    before, after = (
+        _words([(c.buckets, side) for c in changes if (side := getattr(c, name)) is not None])
+        for name in ("before", "after")
+    )
+    if not before or not after:
+        return " ".join(before or after)
+    pairs = zip(before, after, strict=True)
+    return " ".join(old if old == new else f"({old} -> {new})" for old, new in pairs)
+
+
+def _words(sides: Sequence[tuple[tuple[Bucket, ...], Side]]) -> list[str]:
+    """Op, ranks, and what a rank holds before it."""
+    if not sides:
+        return []
+    first = sides[0][1]
+    shapes = [shape for _, side in sides for shape in side.shapes]
+    buckets = [bucket for found, _ in sides for bucket in found]
+    op = f"{first.op} {first.note}".rstrip()
+    return [op, f"over {first.group}", f"{first.dtype}{shape_text(shapes, buckets)}"]
 
 
 def _where(diff: Diff, change: CollectiveChange) -> str:
@@ -114,18 +141,33 @@ def _from_to(before: int, after: int, text: Callable[[float], str]) -> str:
 
 def kernels(diff: Diff) -> Iterator[str]:
     """What runs instead of what, with the modules that it holds for."""
-    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    programs: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    modules: dict[tuple[str, str], list[str]] = {}
+    programs: dict[tuple[str, str], set[str]] = {}
     for change in diff.kernels:
-        key = (change.before, change.after)
-        where = f"{change.module or '(layer)'}{_layers(change.layers)}"
-        groups.setdefault(key, []).append(where)
-        programs.setdefault(key, []).extend(change.programs)
-    for (before, after), modules in groups.items():
-        old, new = (" + ".join(side) or "nothing" for side in (before, after))
-        ran = [name for name in diff.programs if name in programs[before, after]]
-        shown = program_names(ran, diff.programs)
-        yield f"{old} -> {new}: {_listed(modules)} in {shown}"
+        for pair in _replaced(change):
+            where = f"{change.module or '(layer)'}{_layers(change.layers)}"
+            modules.setdefault(pair, []).append(where)
+            programs.setdefault(pair, set()).update(change.programs)
+    for (old, new), names in modules.items():
+        ran = [name for name in diff.programs if name in programs[old, new]]
+        yield f"{old} -> {new}: {_listed(names)} in {program_names(ran, diff.programs)}"
+
+
+def _replaced(change: KernelChange) -> Iterator[tuple[str, str]]:
+    """Kernels of one op against each other; then the rest, if any, together."""
+    before, after = list(change.before), list(change.after)
+    for old in change.before:
+        new = next((name for name in after if _op(name) == _op(old)), None)
+        if new is not None:
+            before.remove(old)
+            after.remove(new)
+            yield old, new
+    if before or after:
+        yield " + ".join(before) or "nothing", " + ".join(after) or "nothing"
+
+
+def _op(kernel: str) -> str:
+    return kernel.partition(".")[0]
 
 
 def memory(diff: Diff) -> Iterator[str]:
@@ -175,13 +217,14 @@ def _counted(diff: Diff) -> Iterator[str]:
             for program in diff.programs
         ]
         if most := max(counts, default=0):
-            yield f"{most} collective{'s' if most > 1 else ''} {kind.value} a step"
-    new = [c for c in diff.loads if c.before is None]
-    gone = [c for c in diff.loads if c.after is None]
-    if new:
-        yield f"{len(new)} programs added"
-    if gone:
-        yield f"{len(gone)} programs removed"
+            yield f"{_count(most, 'collective')} {kind.value} a step"
+    for word, side in (("added", "before"), ("removed", "after")):
+        if count := sum(getattr(change, side) is None for change in diff.loads):
+            yield f"{_count(count, 'program')} {word}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _worst(diff: Diff) -> Iterator[str]:
