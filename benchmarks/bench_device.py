@@ -1,6 +1,6 @@
 """Decode steps of an artifact on this machine's GPU, beside their floor and cuBLAS's linears.
 
-    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048] [--out TABLE.json]
+    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048] [--out FILE]
 
 Of each decode program: milliseconds of a whole step as the engine runs it (inputs written and
 copied, graph, sampled tokens read), of the graph alone, and of each kind of op in a graph of its
