@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.bench_scheduler_peers import tokenspeed_decoding
+from benchmarks.bench_scheduler_tokenspeed import tokenspeed_decoding
+from benchmarks.bench_scheduler_vllm import vllm_decoding
 from tsschedulers import CacheGroupConfig, Config, Plan, Scheduler
 
 PAGE_SIZE = 16
@@ -28,6 +29,7 @@ STEPS = RUNS * PAGE_SIZE
 ROUNDS = 3
 PROMPTS = 8
 BUDGET = 1 << 18
+PEERS = {"tokenspeed": tokenspeed_decoding, "vllm": vllm_decoding}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +208,10 @@ def decodings(requests: int, goal: float) -> Iterator[Measurement]:
     yield Measurement(f"{requests} decoding, 1k, cached pool", full / base, "x", 1.5)
     if long > 0:
         yield Measurement(f"{requests} decoding, 32k", long / base, "x", 1.2)
-    peer = tokenspeed_decoding(requests, 1024) if requests <= 1024 else None
-    if peer is not None:
-        yield Measurement(f"{requests} decoding, 1k, tokenspeed", peer, "us", 0)
+    for name, decode in PEERS.items():
+        peer = decode(requests, 1024) if requests <= 1024 else None
+        if peer is not None:
+            yield Measurement(f"{requests} decoding, 1k, {name}", peer, "us", 0)
 
 
 def measurements() -> Iterator[Measurement]:
