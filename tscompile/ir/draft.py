@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tscompile.cost.model import Price
-from tscompile.ir.graph import Node
+from tscompile.ir.graph import Node, layer_of
 from tscompile.ir.placement import Placement, Placements
+from tscompile.ir.repeats import Names, Repeats, times
 from tskernels.schema import DType, TensorType
 from tsruntime.artifact.schema import (
     ArenaStorage,
+    CacheStorage,
     KvCache,
     Limits,
     Mesh,
@@ -19,6 +21,7 @@ from tsruntime.artifact.schema import (
     Storage,
     Target,
     WeightPart,
+    WeightStorage,
 )
 
 
@@ -40,6 +43,17 @@ class DraftValue:
         """Whether its placement is given from outside: a weight, an input, a cache."""
         return self.storage is not None and not isinstance(self.storage, ArenaStorage)
 
+    def renamed(self, names: Names) -> DraftValue:
+        """The same value of another layer."""
+        match self.storage:
+            case WeightStorage(weight=weight):
+                storage = WeightStorage(names[weight])
+            case CacheStorage(group=group, layer=layer):
+                storage = CacheStorage(group, names.number(layer))
+            case other:
+                storage = other
+        return DraftValue(names[self.name], self.type, self.placements, storage)
+
 
 @dataclass(frozen=True, slots=True)
 class DraftWeight:
@@ -55,6 +69,11 @@ class DraftWeight:
     constant: tuple[float, ...] | None = None
     layouts: tuple[Placements, ...] = ()
 
+    def renamed(self, names: Names) -> DraftWeight:
+        """The same weight of another layer."""
+        parts = tuple(replace(part, tensor=names[part.tensor]) for part in self.parts)
+        return replace(self, name=names[self.name], parts=parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -67,6 +86,10 @@ class Edge:
     side: Literal["input", "output"]
     value: str
     required: tuple[Placement | None, ...]
+
+    def renamed(self, names: Names) -> Edge:
+        """The same boundary of another layer."""
+        return replace(self, module=names[self.module], value=names[self.value])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +127,11 @@ class PinRecord:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A whole deployment in progress. `kv_cache.pages` is 0 until `plan_memory`."""
+    """A whole deployment in progress. `kv_cache.pages` is 0 until `plan_memory`.
+
+    While it is folded, layers of its weights and programs stand for more as `repeats` says; all
+    else, `kv_cache` and predicted prices included, is the whole model's.
+    """
 
     name: str
     architecture: str
@@ -118,3 +145,8 @@ class Draft:
     programs: tuple[DraftProgram, ...]
     dummy_seed: int | None = None
     pins: tuple[PinRecord, ...] = ()
+    repeats: Repeats = ()
+
+    def copies(self, name: str) -> int:
+        """How many weights of the model one of this name stands for."""
+        return times(self.repeats, layer_of(name))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tscompile.ir.repeats import Names, Repeats
 from tscompile.models.annotations import Boundary, CacheLayer, WeightAnnotation
 from tsruntime.artifact.schema import Attribute
 
@@ -41,6 +42,18 @@ class Node:
     def layer(self) -> int | None:
         """The layer in which it ends: that of the last value which it, or its fusion, gives."""
         return layer_of(self.fused.partition(":")[2] or self.outputs[-1])
+
+    def renamed(self, names: Names) -> Node:
+        """The same op of another layer."""
+        return Node(
+            self.op,
+            tuple([None if name is None else names[name] for name in self.inputs]),
+            tuple([names[name] for name in self.outputs]),
+            self.attributes,
+            names[self.module],
+            self.pin,
+            names[self.fused],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +94,7 @@ class Graph:
     """A model's forward, traced once for each set of inputs it can be given.
 
     `inputs` are the program inputs that it reads; caches are the values that `cache_name` names;
-    `output` holds the logits.
+    `output` holds the logits. Its `repeats` are layers that stand for more of the model's.
     """
 
     inputs: tuple[str, ...]
@@ -91,6 +104,7 @@ class Graph:
     nodes: tuple[Node, ...]
     edges: tuple[ModuleEdges, ...]
     output: str
+    repeats: Repeats = ()
 
 
 def cache_name(layer: int) -> str:

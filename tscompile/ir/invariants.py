@@ -235,7 +235,12 @@ def _int(value: object) -> int:
 
 
 def weights_are_made_of_their_parts(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """A weight's rows are those of its parts' tiles together; its other dims are theirs."""
+    """A weight's rows are those of its parts' tiles together; its other dims are theirs.
+
+    Programs share weights: it is asked once.
+    """
+    if program is not draft.programs[0]:
+        return
     for weight in draft.weights.values():
         if weight.constant is not None:
             if weight.type.shape != (len(weight.constant),):

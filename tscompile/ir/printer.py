@@ -13,12 +13,14 @@ the first layer reads in its stead. A name that begins with a dot continues the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue, DraftWeight, Edge
 from tscompile.ir.graph import Node, layer_of
 from tscompile.ir.placement import Placement, label
+from tscompile.ir.repeats import Number, Repeat, Repeats, copies, last_copies, renumbered
 from tscompile.ir.strides import contiguous_strides
 from tskernels.schema import TensorType
 from tsruntime.artifact.schema import (
@@ -42,11 +44,13 @@ def print_draft(draft: Draft) -> str:
     """The whole plan. Pin records and anything that a clock or a directory changes are left out."""
     lines = [*_header(draft), "", "weights {"]
     weights = [(layer_of(name), _weight(draft.mesh, w)) for name, w in draft.weights.items()]
-    lines += [*_indented(_folded(weights)), "}"]
+    lines += [*_indented(_blocks(_of_weights(_segments(weights), draft.repeats))), "}"]
+    output = last_copies(draft.repeats)
     for program in draft.programs:
+        segments = _segments(_program_lines(draft.mesh, program))
         lines += ["", _program_head(program)]
-        lines += _indented(_folded(_program_lines(draft.mesh, program)))
-        lines += [f"  output {program.output}", "}"]
+        lines += _indented(_blocks(_of_program(segments, draft.repeats)))
+        lines += [f"  output {renumbered(program.output, output)}", "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -190,59 +194,104 @@ def _indented(lines: Iterable[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def _folded(lines: Sequence[tuple[int | None, str]]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """Lines of one layer in a row, its own number `*` and the one before it `<`; or of none."""
+
+    layer: int | None
+    lines: list[str]
+
+    def numbered(self, number: Number) -> _Segment:
+        """The same segment of another layer."""
+        layer = None if self.layer is None else number(self.layer)
+        if not any("layers." in line for line in self.lines):
+            return _Segment(layer, self.lines)
+        return _Segment(layer, [renumbered(line, number) for line in self.lines])
+
+
+def _segments(lines: Sequence[tuple[int | None, str]]) -> list[_Segment]:
+    grouped = groupby(lines, key=lambda pair: pair[0])
+    return [_Segment(layer, _general(layer, [line for _, line in run])) for layer, run in grouped]
+
+
+def _general(layer: int | None, lines: list[str]) -> list[str]:
+    if layer is None:
+        return lines
+    own = re.compile(rf"\blayers\.{layer}(?!\d)")
+    before = re.compile(rf"\blayers\.{layer - 1}(?!\d)")
+    return [before.sub("<", own.sub("*", line)) for line in lines]
+
+
+def _of_weights(segments: Sequence[_Segment], repeats: Repeats) -> Iterator[_Segment]:
+    """The model's segments, where layers may come more than once, but always one by one."""
+
+    def group(segment: _Segment) -> Repeat | None:
+        layer = segment.layer
+        return next((r for r in repeats if layer is not None and r.first <= layer < r.last), None)
+
+    for repeat, run in groupby(segments, key=group):
+        yield from _copied(list(run), repeat, repeats)
+
+
+def _of_program(segments: Sequence[_Segment], repeats: Repeats) -> Iterator[_Segment]:
+    """The model's segments: a repeated group lasts until the layer behind it begins."""
+    layers = [segment.layer for segment in segments]
+    at = 0
+    for repeat in repeats:
+        first, last = layers.index(repeat.first), layers.index(repeat.last)
+        yield from _copied(segments[at:first], None, repeats)
+        yield from _copied(segments[first:last], repeat, repeats)
+        at = last
+    yield from _copied(segments[at:], None, repeats)
+
+
+def _copied(
+    segments: Sequence[_Segment], repeat: Repeat | None, repeats: Repeats
+) -> Iterator[_Segment]:
+    numbers = [last_copies(repeats)] if repeat is None else copies(repeats, repeat)
+    for number in numbers:
+        yield from (segment.numbered(number) for segment in segments)
+
+
+def _blocks(segments: Iterable[_Segment]) -> list[str]:
     """Blocks for runs of layers whose lines are alike; other lines as they are."""
-    segments = [
-        (layer, [line for _, line in run])
-        for layer, run in groupby(lines, key=lambda pair: pair[0])
-    ]
+    every = list(segments)
     result: list[str] = []
     index = 0
-    while index < len(segments):
-        layer, first = segments[index]
+    while index < len(every):
+        layer, first = every[index].layer, every[index].lines
         if layer is None:
             result += first
             index += 1
             continue
-        last, carried, body = _run(segments, index)
-        span = f"{layer}..{segments[last][0]}" if last > index else str(layer)
+        last, carried, body = _run(every, index)
+        span = f"{layer}..{every[last].layer}" if last > index else str(layer)
         binding = " ".join(f"[{name} = {start}]" for name, start in carried.items())
         result += [f"layers {span} {binding}".rstrip() + " {", *_indented(body), "}"]
         index = last + 1
     return result
 
 
-def _run(
-    segments: Sequence[tuple[int | None, list[str]]], start: int
-) -> tuple[int, dict[str, str], list[str]]:
+def _run(segments: Sequence[_Segment], start: int) -> tuple[int, dict[str, str], list[str]]:
     """The last segment of the run that begins at `start`, what it carries, and its body."""
-    first = _general(segments[start])
+    first = segments[start].lines
     last, carried, body = start, dict[str, str](), first
-    if start + 1 < len(segments) and _follows(segments, start + 1):
-        second = _general(segments[start + 1])
+    if _follows(segments, start + 1):
+        second = segments[start + 1].lines
         entered = _carried(first, second)
         if entered is not None:
             last, carried, body = start + 1, entered, second
-            while last + 1 < len(segments) and _follows(segments, last + 1):
-                if _general(segments[last + 1]) != body:
-                    break
+            while _follows(segments, last + 1) and segments[last + 1].lines == body:
                 last += 1
     return last, carried, body
 
 
-def _follows(segments: Sequence[tuple[int | None, list[str]]], index: int) -> bool:
-    """Whether the segment is of the layer right after the segment before it."""
-    layer, before = segments[index][0], segments[index - 1][0]
+def _follows(segments: Sequence[_Segment], index: int) -> bool:
+    """Whether there is such a segment, of the layer right after the segment before it."""
+    if index == len(segments):
+        return False
+    layer, before = segments[index].layer, segments[index - 1].layer
     return layer is not None and before is not None and layer == before + 1
-
-
-def _general(segment: tuple[int | None, list[str]]) -> list[str]:
-    """A layer's lines with its own number and the one before it taken out."""
-    layer, lines = segment
-    assert layer is not None
-    own = re.compile(rf"\blayers\.{layer}(?!\d)")
-    before = re.compile(rf"\blayers\.{layer - 1}(?!\d)")
-    return [before.sub("<", own.sub("*", line)) for line in lines]
 
 
 def _carried(first: list[str], second: list[str]) -> dict[str, str] | None:

@@ -6,9 +6,9 @@ whole value is never masked into a sum here: that is how a contradiction would b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tscompile.ir.boundaries import Boundaries
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue, Edge
 from tscompile.ir.errors import AnnotationError, NoStrategyError
 from tscompile.ir.graph import Node
@@ -39,7 +39,8 @@ def check_annotations(draft: Draft) -> None:
 
 
 def _check(mesh: Mesh, program: DraftProgram) -> None:
-    walks = [_Walk(mesh, program, axis) for axis in range(len(mesh.axes))]
+    boundaries = Boundaries(program.edges)
+    walks = [_Walk(mesh, program, boundaries, axis) for axis in range(len(mesh.axes))]
     for node in program.nodes:
         for walk in walks:
             walk.visit(node)
@@ -62,15 +63,14 @@ class _Contradiction:
 class _Walk:
     """One program along one axis."""
 
-    def __init__(self, mesh: Mesh, program: DraftProgram, axis: int) -> None:
+    def __init__(
+        self, mesh: Mesh, program: DraftProgram, boundaries: Boundaries, axis: int
+    ) -> None:
         self.mesh, self.program, self.axis = mesh, program, axis
         self.name = mesh.axes[axis].name
         self.produced: dict[str, tuple[Placement, ...]] = {}
         self.contradictions: list[_Contradiction] = []
-        self._edges = {
-            side: _by_value(program, side, lambda edge: edge.required[axis] is not None)
-            for side in ("input", "output")
-        }
+        self._boundaries = boundaries
 
     def visit(self, node: Node) -> None:
         """What the node's outputs may be produced as; notes what its boundaries contradict."""
@@ -84,10 +84,9 @@ class _Walk:
         for position, name in enumerate(node.outputs):
             found = tuple(dict.fromkeys(s.outputs[position] for s in fitting))
             self.produced[name] = found
-            for edge in self._edges["output"].get(name, ()):
+            for edge in self._boundaries.leaving(name):
                 required = edge.required[self.axis]
-                assert required is not None
-                if required not in found:
+                if required is not None and required not in found:
                     self._note(edge, node, required, found[0])
 
     def _strategies(self, node: Node) -> tuple[Strategy, ...]:
@@ -129,13 +128,7 @@ class _Walk:
         )
 
     def _edge(self, node: Node, name: str) -> Edge | None:
-        """The innermost annotated boundary through which `name` reaches the node's module."""
-        inside = [
-            e
-            for e in self._edges["input"].get(name, ())
-            if f"{node.module}.".startswith(f"{e.module}.")
-        ]
-        return max(inside, key=lambda e: len(e.module), default=None)
+        return self._boundaries.entering(name, node.module, self.axis)
 
     def _note_input(self, node: Node, possible: list[Strategy]) -> None:
         for name, needed in zip(node.inputs, possible[0].inputs, strict=False):
@@ -173,16 +166,6 @@ def _cut(source: Placement, wanted: Placement) -> bool:
 
 def _masked(wanted: Placement) -> tuple[Placement, ...]:
     return (REPLICATE,) if wanted == PARTIAL else ()
-
-
-def _by_value(
-    program: DraftProgram, side: str, speaks: Callable[[Edge], bool]
-) -> Mapping[str, list[Edge]]:
-    found: dict[str, list[Edge]] = {}
-    for edge in program.edges:
-        if edge.side == side and speaks(edge):
-            found.setdefault(edge.value, []).append(edge)
-    return found
 
 
 def _refusal(program: DraftProgram, wrong: list[_Contradiction]) -> AnnotationError:

@@ -17,6 +17,7 @@ from tscompile.ir.draft import Draft, PinRecord
 from tscompile.ir.finish import finish
 from tscompile.ir.graph import Graph
 from tscompile.ir.printer import print_draft
+from tscompile.ir.repeats import Repeats, UnlikeLayersError, first_copies, renumbered
 from tscompile.ir.request import CompileRequest
 from tscompile.ir.verifier import Stage, verify
 from tscompile.models import build
@@ -30,7 +31,9 @@ from tscompile.passes.pin_kernels import pin_kernels
 from tscompile.passes.plan_buckets import plan_buckets
 from tscompile.passes.plan_memory import plan_memory
 from tscompile.passes.propagate_placements import propagate_placements
-from tscompile.trace import trace, without_selection
+from tscompile.passes.unfold import unfold
+from tscompile.trace import fold, trace, without_selection
+from tskernels.errors import TsError
 from tsruntime.artifact.schema import Plan
 
 
@@ -45,13 +48,60 @@ class CompileResult:
 
 def compile_plan(request: CompileRequest) -> CompileResult:
     """Compile a request to a verified plan; every expected failure is a TsError."""
-    draft = compile_until(request, Stage.PIN_KERNELS)
-    return CompileResult(finish(draft), draft.pins, print_draft(draft))
+    folded, draft = _compiled(request, Stage.PIN_KERNELS)
+    return CompileResult(finish(draft), draft.pins, print_draft(folded))
 
 
 def compile_until(request: CompileRequest, last: Stage) -> Draft:
     """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned."""
-    draft = bucketed(request)
+    return _compiled(request, last)[1]
+
+
+def bucketed(request: CompileRequest) -> Draft:
+    """The programs of all buckets, nothing placed yet."""
+    return _passed(_traced(request), request, Stage.PLAN_BUCKETS)
+
+
+_ENDS = (2, 4, 8)
+"""Periods that stay at each end of a run of equal layers, fewest first.
+
+The first layers and the last may be placed otherwise than those between, which then are alike.
+"""
+
+
+def _compiled(request: CompileRequest, last: Stage) -> tuple[Draft, Draft]:
+    """The draft after the pass `last`, with repeated layers as they were compiled and unfolded."""
+    graph = _traced(request)
+    for folded in (fold(graph, ends) for ends in _ENDS):
+        if not folded.repeats:
+            break
+        try:
+            draft = _passed(folded, request, last)
+            unfolded = unfold(draft)
+        except UnlikeLayersError:
+            continue
+        except TsError as error:
+            _speak_of_the_model(error, folded.repeats)
+            raise
+        verify(unfolded, last)
+        return draft, unfolded
+    draft = _passed(graph, request, last)
+    return draft, draft
+
+
+def _speak_of_the_model(error: TsError, repeats: Repeats) -> None:
+    """Let an error name layers by the numbers that they have in the model."""
+    number = first_copies(repeats)
+    error.message, error.remedy, error.where = (
+        renumbered(text, number) for text in (error.message, error.remedy, error.where)
+    )
+
+
+def _passed(graph: Graph, request: CompileRequest, last: Stage) -> Draft:
+    """The draft after all passes up to `last`, each of them verified."""
+    graphs = {"all": without_selection(graph), "selected": graph}
+    draft = plan_buckets(graphs, request)
+    _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
     placed = partial(propagate_placements, policy=request.policy, kv=request.kv)
     passes: tuple[tuple[Stage, Callable[[Draft], Draft]], ...] = (
         (Stage.PROPAGATE_PLACEMENTS, placed),
@@ -69,20 +119,13 @@ def compile_until(request: CompileRequest, last: Stage) -> Draft:
     return draft
 
 
-def bucketed(request: CompileRequest) -> Draft:
-    """The programs of all buckets, nothing placed yet."""
+def _traced(request: CompileRequest) -> Graph:
+    """The forward that selects rows; first of all, whether the sizes divide the model's."""
     check_sizes(request.model, request.parallel)
-    draft = plan_buckets(_graphs(request), request)
-    _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
-    return draft
-
-
-def _graphs(request: CompileRequest) -> dict[str, Graph]:
     with torch.device("meta"):
         model = build(request.model)
     check_blocks(model, request.parallel)
-    selected = trace(model, "selected")
-    return {"all": without_selection(selected), "selected": selected}
+    return trace(model, "selected")
 
 
 def _check(draft: Draft, stage: Stage, dump_dir: Path | None) -> None:

@@ -11,6 +11,7 @@ from tscompile.ir.errors import BucketError
 from tscompile.ir.graph import Graph, Node, cache_name
 from tscompile.ir.mesh import build_mesh, replicas_of
 from tscompile.ir.placement import by_replica
+from tscompile.ir.repeats import unrolled
 from tscompile.ir.request import CompileRequest
 from tscompile.ir.typing import infer_types
 from tscompile.passes.binding import bind_cache, bind_cache_groups, bind_edges, bind_weights
@@ -45,6 +46,7 @@ def plan_buckets(graphs: Mapping[str, Graph], request: CompileRequest) -> Draft:
         request.limits.steps_in_flight,
     )
     graph = graphs["all"]
+    caches = unrolled(graph.caches, graph.repeats)
     draft = Draft(
         name=request.name,
         architecture=request.model.architecture,
@@ -53,10 +55,11 @@ def plan_buckets(graphs: Mapping[str, Graph], request: CompileRequest) -> Draft:
         dtype=request.dtype,
         vocab_size=request.model.vocab_size,
         limits=limits,
-        kv_cache=KvCache(page_size, 0, bind_cache_groups(graph.caches, request.kv.dtype)),
+        kv_cache=KvCache(page_size, 0, bind_cache_groups(caches, request.kv.dtype)),
         weights=bind_weights(graph, mesh, request.dtype),
         programs=(),
         dummy_seed=request.dummy_seed,
+        repeats=graph.repeats,
     )
     return replace(draft, programs=tuple(_programs(graphs, draft, request)))
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue
 from tscompile.ir.errors import KvCacheError
 from tscompile.ir.graph import Node, layer_of
+from tscompile.ir.repeats import Repeats, UnlikeLayersError
 from tscompile.ir.request import KvCacheRequest
 from tscompile.ir.strides import contiguous_strides
+from tscompile.passes.unfold import alike, following
 from tskernels.ops import OPS
 from tskernels.schema import AttributeValue, OpKind, TensorType
 from tsruntime.artifact.schema import ArenaStorage, CacheStorage, KvCache
@@ -30,10 +33,13 @@ def plan_memory(draft: Draft, kv: KvCacheRequest) -> Draft:
     """Arena offsets and strides for what ops produce, and the numbers of KV pages.
 
     Raises KvCacheError where the pool cannot hold one sequence of the maximum length, or the host
-    memory that is given not one page.
+    memory that is given not one page, and UnlikeLayersError where layers that stand for several
+    would not all lie alike.
     """
     cache = replace(draft.kv_cache, pages=_pages(draft, kv), host_pages=_host_pages(draft, kv))
-    programs = tuple(_with_arena(_with_pages(p, cache.pages)) for p in draft.programs)
+    programs = tuple(
+        _with_arena(_with_pages(p, cache.pages), draft.repeats) for p in draft.programs
+    )
     return replace(draft, kv_cache=cache, programs=programs)
 
 
@@ -99,12 +105,14 @@ class _Block:
     last: int
 
 
-def _with_arena(program: DraftProgram) -> DraftProgram:
+def _with_arena(program: DraftProgram, repeats: Repeats) -> DraftProgram:
     """Two rounds: where the last layers lie in the first one, all layers lie in the second."""
     last_use = _last_uses(program)
     offsets, limit = _offsets(program, last_use, {}, 0)
+    _check_settled(program, repeats, offsets)
     settled = {_LAYER.sub("", name): offset for name, offset in offsets.items()}
     offsets, end = _offsets(program, last_use, settled, limit)
+    _check_settled(program, repeats, offsets)
     values = dict(program.values)
     for node in program.nodes:
         if OPS[node.op].schema.kind is OpKind.VIEW:
@@ -115,6 +123,19 @@ def _with_arena(program: DraftProgram) -> DraftProgram:
                 storage = ArenaStorage(offsets[name], contiguous_strides(values[name].type.shape))
                 values[name] = replace(values[name], storage=storage)
     return replace(program, values=values, arena_bytes=end)
+
+
+def _check_settled(program: DraftProgram, repeats: Repeats, offsets: Mapping[str, int]) -> None:
+    """A repeated group lies as the group before it, and so leaves the arena to the one behind it.
+
+    Then each of its copies finds the arena as it did, and lies there, too.
+    """
+    for repeat in repeats:
+        names = following(repeat)
+        for node in chain(*alike(program.nodes, repeat)[:2]):
+            for name in node.outputs:
+                if offsets.get(name) != offsets.get(names[name]):
+                    raise UnlikeLayersError
 
 
 def _offsets(

@@ -61,7 +61,8 @@ def place(
 
     Of the layouts of weights that fit beside `cache_bytes` of KV cache on a rank, the one is taken
     that is fastest over all programs. Raises NoStrategyError where an op fits neither its weights
-    nor the annotations around it, DeviceMemoryError where no layout fits.
+    nor the annotations around it, DeviceMemoryError where no layout fits, and UnlikeLayersError
+    where layers that stand for several are not best done alike.
     """
     compiler = Compiler(CostModel(topology, draft.mesh.axes))
     seen = [read(draft, program) for program in draft.programs]
@@ -110,7 +111,7 @@ def fitting_layouts(
 def read(draft: Draft, program: DraftProgram) -> Seen:
     """A program of the draft as the search sees it."""
     constants = {weight.name for weight in draft.weights.values() if weight.constant is not None}
-    reading = Reading(draft.mesh, with_identities(program), constants)
+    reading = Reading(draft.mesh, with_identities(program), constants, draft.repeats)
     return Seen(reading, reading.program())
 
 

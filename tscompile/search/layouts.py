@@ -34,7 +34,8 @@ def weighed(draft: Draft, prices: Sequence[Price]) -> int:
 def weight_bytes(draft: Draft, placed: Mapping[str, Placements]) -> int:
     """Bytes of all weights on one rank, of a draft whose types are global, laid out as `placed`."""
     return sum(
-        weight.type.dtype.itemsize
+        draft.copies(name)
+        * weight.type.dtype.itemsize
         * prod(local_shape(draft.mesh, weight.type.shape, placed.get(name, weight.placements)))
         for name, weight in draft.weights.items()
     )

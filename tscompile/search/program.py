@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from tscompile.ir.placement import Placements
+from tscompile.ir.repeats import Repeats
 from tscompile.search.layout import MeshAxes, View
 
 
@@ -44,7 +45,8 @@ class Program:
     """Operations in order over values of global shape.
 
     `given` values exist at the start. `cuts` are the positions at which a layer begins: what lies
-    between two cuts is searched once for all layers that are alike.
+    between two cuts is searched once for all layers that are alike. Some of what lies between cuts
+    is to be run several times over: `repeats` counts from what lies before the first cut.
     """
 
     axes: MeshAxes
@@ -52,6 +54,7 @@ class Program:
     operations: tuple[Operation, ...]
     given: Mapping[str, Placements] = field(default_factory=dict[str, Placements])
     cuts: tuple[int, ...] = ()
+    repeats: Repeats = ()
 
     def readers(self) -> dict[str, list[int]]:
         """For each value the positions of the operations that read it."""

@@ -8,12 +8,13 @@ partial sums.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
 from tscompile.cost.model import FREE, Price
-from tscompile.ir.draft import DraftProgram, Edge
+from tscompile.ir.boundaries import Boundaries
+from tscompile.ir.draft import DraftProgram
 from tscompile.ir.graph import Node, layer_of
 from tscompile.ir.placement import (
     PARTIAL,
@@ -24,9 +25,11 @@ from tscompile.ir.placement import (
     axes_with,
     by_replica,
 )
+from tscompile.ir.repeats import Repeat, Repeats, UnlikeLayersError
 from tscompile.rules import RULES, OpTypes, Strategy
 from tscompile.search.digits import Digits, Rows
 from tscompile.search.exchange import ALL_TO_ALL, at_experts, exchange_price
+from tscompile.search.fitting import Fitting, exchanges_of, types_of
 from tscompile.search.layout import MeshAxes, View, tile_shape
 from tscompile.search.layouts import program_laid_out
 from tscompile.search.operands import Operands, Slot
@@ -44,8 +47,6 @@ OUTPUT = "output"
 
 _MASK = "mask"
 
-_IDENTITIES = tuple(Strategy((p,), (p,)) for p in (REPLICATE, PARTIAL, Shard(0), Shard(1)))
-
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -60,12 +61,19 @@ class Taken:
 
 
 class Reading:
-    """One draft program as the search sees it; `constants` are weights from the config alone."""
+    """One draft program as the search sees it; `constants` are weights from the config alone.
+
+    `repeats` are those of the draft.
+    """
 
     def __init__(
-        self, mesh: Mesh, draft: DraftProgram, constants: Collection[str] = frozenset()
+        self,
+        mesh: Mesh,
+        draft: DraftProgram,
+        constants: Collection[str] = frozenset(),
+        repeats: Repeats = (),
     ) -> None:
-        self.mesh, self.draft = mesh, draft
+        self.mesh, self.draft, self.repeats = mesh, draft, repeats
         self.axes: MeshAxes = mesh.axes
         self.operands = Operands(mesh, draft, constants)
         self.rows = Rows(mesh, draft)
@@ -74,18 +82,27 @@ class Reading:
             for position, node in enumerate(draft.nodes)
             if self.operands.searched(node)
         }
-        self._edges: dict[str, list[Edge]] = {}
-        for edge in draft.edges:
-            value = edge.value
-            if edge.side == "output":
-                value = self.operands.slot(value).root
-            self._edges.setdefault(value, []).append(edge)
+        self._boundaries = Boundaries(
+            replace(edge, value=self.operands.slot(edge.value).root)
+            if edge.side == "output"
+            else edge
+            for edge in draft.edges
+        )
+        self._fitting = Fitting(mesh, draft, self.operands, self._boundaries)
 
     def program(self) -> Program:
         """Operations in order, and last the one that wants the output whole."""
         operations = [self._operation(name, node) for name, node in self.nodes.items()]
         operations.append(Operation(OUTPUT, OUTPUT, (self.draft.output,), ()))
-        return Program(self.axes, self._views(), tuple(operations), cuts=self._cuts())
+        cuts = self._cuts()
+        repeats = tuple(_between(list(cuts), repeat) for repeat in self.repeats)
+        return Program(
+            self.axes,
+            self._views(),
+            tuple(operations),
+            cuts=tuple(cuts.values()),
+            repeats=repeats,
+        )
 
     def laid_out(
         self, program: Program, placed: Mapping[str, Placements]
@@ -97,6 +114,7 @@ class Reading:
         other = copy(self)
         other.draft = program_laid_out(self.draft, placed)
         other.operands = self.operands.laid_out(other.draft)
+        other._fitting = Fitting(self.mesh, other.draft, other.operands, self._boundaries)
         moved = {n for n, v in other.draft.values.items() if v is not self.draft.values[n]}
         again = {name for name, node in self.nodes.items() if moved.intersection(node.inputs)}
         operations = tuple(
@@ -113,7 +131,7 @@ class Reading:
 
         def along(_: Operation, axis: str) -> tuple[AxisStrategy, ...]:
             index = [a.name for a in self.axes].index(axis)
-            found = [self._along(node, s, index) for s in self._every(node, index)]
+            found = [self._along(node, s, index) for s in self._fitting.every(node, index)]
             return tuple(dict.fromkeys(s for s in found if s is not None))
 
         return Rule(operation.kind, along, lambda setting: self._work(node, setting))
@@ -127,12 +145,6 @@ class Reading:
         index = [a.name for a in self.axes].index(axis)
         return (AxisStrategy((self.output_placements[index],), ()),)
 
-    def strategies(self, node: Node, axis: int) -> tuple[Strategy, ...]:
-        """What the table has for a node along an axis."""
-        if node.op == IDENTITY:
-            return _IDENTITIES
-        return RULES[node.op].along(self.types(node), self.mesh, self.axes[axis].name)
-
     def taken(self, node: Node, placed: Mapping[str, Placements]) -> Taken:
         """The placements of a node's operands under the strategies that place roots as `placed`."""
         found = [self._strategy(node, placed, axis) for axis in range(len(self.axes))]
@@ -142,21 +154,14 @@ class Reading:
             tuple(
                 axis.name
                 for axis, s in zip(self.axes, found, strict=True)
-                if s in self._exchanges(node)
+                if s in exchanges_of(node)
             ),
         )
 
-    def _exchanges(self, node: Node) -> tuple[Strategy, ...]:
-        return () if node.op == IDENTITY else RULES[node.op].exchanges
-
-    def _every(self, node: Node, axis: int) -> tuple[Strategy, ...]:
-        """The strategies along an axis, with those that an exchange allows."""
-        return (*self.strategies(node, axis), *self._exchanges(node))
-
     def _strategy(self, node: Node, placed: Mapping[str, Placements], axis: int) -> Strategy:
         """The first of the table that places what is placed alike."""
-        for strategy in self._every(node, axis):
-            if self.fits(node, strategy, axis) and all(
+        for strategy in self._fitting.every(node, axis):
+            if all(
                 name is None
                 or (root := self.operands.slot(name).root) not in placed
                 or placed[root][axis] == placement
@@ -172,43 +177,7 @@ class Reading:
         """A node's outputs that are not bound."""
         return [name for name in node.outputs if not self.draft.values[name].is_bound]
 
-    def fits(self, node: Node, strategy: Strategy, axis: int) -> bool:
-        """Whether bound operands and annotations allow a strategy along an axis."""
-        inputs = zip(self.operands.slots(node), strategy.inputs, strict=False)
-        outputs = zip(node.outputs, strategy.outputs, strict=True)
-        return all(
-            slot is None or self._allows(node, slot, wanted, axis) for slot, wanted in inputs
-        ) and all(self._leaves(name, given, axis) for name, given in outputs)
-
-    def _allows(self, node: Node, slot: Slot, wanted: Placement, axis: int) -> bool:
-        if slot.kind == "free":
-            return wanted == REPLICATE or isinstance(wanted, Shard)
-        if slot.kind == "value":
-            required = [
-                edge
-                for edge in self._edges.get(slot.name, ())
-                if edge.side == "input" and f"{node.module}.".startswith(f"{edge.module}.")
-            ]
-            inner = max(required, key=lambda edge: len(edge.module), default=None)
-            return inner is None or inner.required[axis] in (None, wanted)
-        actual = slot.value.placements[axis]
-        return actual == wanted or (
-            slot.kind == "weight" and (actual, wanted) == (REPLICATE, PARTIAL)
-        )
-
-    def _leaves(self, name: str, given: Placement, axis: int) -> bool:
-        value = self.draft.values[name]
-        if value.is_bound:
-            return value.placements[axis] == given
-        return all(
-            edge.required[axis] in (None, given)
-            for edge in self._edges.get(name, ())
-            if edge.side == "output"
-        )
-
     def _along(self, node: Node, strategy: Strategy, axis: int) -> AxisStrategy | None:
-        if not self.fits(node, strategy, axis):
-            return None
         inputs: dict[str, Placement] = {}
         masked = False
         for slot, wanted in zip(self.operands.slots(node), strategy.inputs, strict=False):
@@ -226,7 +195,7 @@ class Reading:
         tag = _MASK if masked else ""
         if node.op == "add" and PARTIAL in outputs:
             tag = DEFERRED
-        if strategy in self._exchanges(node):
+        if strategy in exchanges_of(node):
             tag = ALL_TO_ALL
         return AxisStrategy(tuple(inputs.values()), tuple(outputs), bound, tag)
 
@@ -236,15 +205,10 @@ class Reading:
     def _operation(self, name: str, node: Node) -> Operation:
         present = self.operands.slots(node)
         slots = [slot for slot in present if slot is not None]
-        edges = tuple(
-            (edge.side, edge.required)
-            for value in (*(s.name for s in slots), *node.outputs)
-            for edge in self._edges.get(value, ())
-            if f"{node.module}.".startswith(f"{edge.module}.")
-        )
-        shape = tuple(
-            None if s is None else (s.kind, s.value.type) for s in self.operands.slots(node)
-        )
+        crossing = (*(s.name for s in slots), *node.outputs)
+        around = self._boundaries.around(crossing, node.module)
+        edges = tuple((edge.side, edge.required) for edge in around)
+        shape = tuple(None if s is None else (s.kind, s.value.type) for s in present)
         attributes = tuple(sorted(node.attributes.items()))
         return Operation(
             name,
@@ -260,15 +224,6 @@ class Reading:
             Bound(slot.name, _whole(slot.value.type), slot.value.placements)
             for slot in self.operands.slots(node)
             if slot is not None and slot.kind in ("weight", "cache")
-        )
-
-    def types(self, node: Node) -> OpTypes:
-        """Global types and attributes of a node."""
-        values = self.draft.values
-        return OpTypes(
-            tuple(None if name is None else values[name].type for name in node.inputs),
-            tuple(values[name].type for name in node.outputs),
-            node.attributes,
         )
 
     def _work(self, node: Node, setting: Setting) -> Work:
@@ -289,7 +244,7 @@ class Reading:
             tuple(None if name is None else tile(name) for name in node.inputs),
             tuple(tile(name) for name in node.outputs),
             node.attributes,
-            self.types(node).inputs,
+            types_of(node, self.draft.values).inputs,
         )
         extra = setting.costs.kernel(0) if _MASK in setting.tags else FREE
         if DEFERRED in setting.tags:
@@ -309,18 +264,18 @@ class Reading:
         cut = axes_with(self.mesh, gate.placements, Shard(0))
         return exchange_price(setting.costs, self.mesh, cut, away, types)
 
-    def _cuts(self) -> tuple[int, ...]:
+    def _cuts(self) -> dict[int, int]:
         """Before the first add of each layer: behind attention, where little is left open."""
         cuts: dict[int, int] = {}
         for position, node in enumerate(self.nodes.values()):
             layer = layer_of(node.module)
             if layer is not None and node.op == "add":
                 cuts.setdefault(layer, position)
-        return tuple(sorted(cuts.values()))
+        return cuts
 
     def _views(self) -> dict[str, View]:
         """Of every value that the search places; cut as what views it can be cut, too."""
-        digits = Digits(self.mesh, self.draft, self._fitting)
+        digits = Digits(self.mesh, self.draft, self._fitting.local)
         extents = {
             name: list(self.draft.values[name].type.shape)
             for node in self.nodes.values()
@@ -335,8 +290,12 @@ class Reading:
             for name, sizes in extents.items()
         }
 
-    def _fitting(self, node: Node, axis: int) -> list[Strategy]:
-        return [s for s in self.strategies(node, axis) if self.fits(node, s, axis)]
+
+def _between(layers: Sequence[int], repeat: Repeat) -> Repeat:
+    """The repeat of what begins at the cuts of repeated layers."""
+    if layers[repeat.first : repeat.last] != list(range(repeat.first, repeat.last)):
+        raise UnlikeLayersError
+    return replace(repeat, first=repeat.first + 1)
 
 
 def _whole(type_: TensorType) -> View:

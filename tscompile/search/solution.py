@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tscompile.cost.model import FREE, Price
 from tscompile.ir.placement import Placements
+from tscompile.ir.repeats import Repeat, rolled, runs, times
 from tscompile.search.graph import Indices
 from tscompile.search.reshard import Move
 from tscompile.search.segment import Choices, Compiled, Cut
-from tscompile.search.stack import Best, best_run, runs
+from tscompile.search.stack import Best, Passage, best_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +51,11 @@ Action: TypeAlias = Reshard | Run
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
-    """`count` times the `period` segments from `first` on, each the same way."""
-
-    first: int
-    period: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Solution:
     """The cheapest run of a program: its price, actions in order, and how its layers repeat.
 
-    `produced` is where each value was produced.
+    `produced` is where each value was produced. Price and repeats are of the whole program, actions
+    of the one that was compiled, where some segments stand for several.
     """
 
     price: Price
@@ -70,10 +64,10 @@ class Solution:
     repeats: tuple[Repeat, ...]
 
     def total(self) -> Price:
-        """The sum of all actions, which is the price."""
+        """The sum of all actions, which is the price where no segment stands for several."""
         total = FREE
         for action in self.actions:
-            total += action.price if isinstance(action, Run) else action.move.price
+            total += _price(action)
         return total
 
 
@@ -83,23 +77,40 @@ def solve(compiled: Compiled) -> Solution:
 
 
 def laid_in_order(compiled: Compiled, best: Best) -> Solution:
-    """What the best run does, in order."""
-    taken = _taken(compiled, best)
+    """What the best run does, in order.
+
+    Raises UnlikeLayersError where segments that stand for several are not run alike.
+    """
+    passages = rolled(best.passages, compiled.program.repeats)
+    taken = _taken(compiled, passages)
     produced = dict(compiled.program.given)
     for run in taken:
         produced.update(zip(run.outputs, run.option.gives, strict=True))
     actions = _in_order(compiled, taken, produced)
     ways = [(p.segment, p.entry, p.exit) for p in best.passages]
-    repeats = tuple(Repeat(*r) for r in runs(ways))
-    solution = Solution(best.price, tuple(actions), produced, repeats)
-    if solution.total() != best.price:
-        raise OverflowError(f"{best.price} is not what the actions cost: {solution.total()}")
-    return solution
+    total = _total(compiled, actions)
+    if total != best.price:
+        raise OverflowError(f"{best.price} is not what the actions cost: {total}")
+    return Solution(best.price, tuple(actions), produced, tuple(runs(ways)))
 
 
-def _taken(compiled: Compiled, best: Best) -> list[Run]:
+def _total(compiled: Compiled, actions: Sequence[Action]) -> Price:
+    """The sum of all actions, those of repeated segments as often."""
+    starts = [cut.start for cut in compiled.sequence]
+    total = FREE
+    for action in actions:
+        for _ in range(times(compiled.program.repeats, bisect(starts, action.position) - 1)):
+            total += _price(action)
+    return total
+
+
+def _price(action: Action) -> Price:
+    return action.price if isinstance(action, Run) else action.move.price
+
+
+def _taken(compiled: Compiled, passages: Sequence[Passage]) -> list[Run]:
     found: list[Run] = []
-    for cut, passage in zip(compiled.sequence, best.passages, strict=True):
+    for cut, passage in zip(compiled.sequence, passages, strict=True):
         for origin in passage.origins:
             choices = origin.choices
             found.append(

@@ -8,13 +8,13 @@ stack costs nothing, and its layers repeat.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tscompile.cost.model import FREE, Price
 from tscompile.ir.errors import NoStrategyError
+from tscompile.ir.repeats import unrolled
 from tscompile.search.dp import explore
 from tscompile.search.frontier import Frontier, State, entering
 from tscompile.search.graph import decode
@@ -42,7 +42,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The cheapest run through a program."""
+    """The cheapest run through a program, its repeated segments one after the other."""
 
     price: Price
     passages: tuple[Passage, ...]
@@ -60,7 +60,8 @@ def best_run(compiled: Compiled) -> Best:
     """The cheapest way through all segments."""
     vectors = [_start(compiled)]
     price = FREE
-    for cut in compiled.sequence:
+    sequence = unrolled(compiled.sequence, compiled.program.repeats)
+    for cut in sequence:
         frontier = _frontiers(compiled.segments[cut.segment], vectors[-1])[-1]
         if not len(frontier):
             raise NoStrategyError(
@@ -73,7 +74,7 @@ def best_run(compiled: Compiled) -> Best:
         price += decode(beyond)
     exit_ = vectors[-1].state(0)
     passages: list[Passage] = []
-    for cut, vector in zip(reversed(compiled.sequence), reversed(vectors[:-1]), strict=True):
+    for cut, vector in zip(reversed(sequence), reversed(vectors[:-1]), strict=True):
         passage = _way_back(cut.segment, compiled.segments[cut.segment], vector, exit_)
         passages.append(passage)
         exit_ = passage.entry
@@ -103,30 +104,3 @@ def _way_back(number: int, segment: Segment, vector: Frontier, exit_: State) -> 
         found.append(Origin(position, segment.stages[position][choices], option))
         frontier = frontiers[position]
     return Passage(number, frontier.state(row), exit_, tuple(reversed(found)))
-
-
-def runs(sequence: Sequence[object]) -> list[tuple[int, int, int]]:
-    """The sequence as (start, period, count): each stretch repeats `period` items `count` times.
-
-    Greedy from the left: the stretch that covers most, the shortest period among those.
-    """
-    found: list[tuple[int, int, int]] = []
-    at = 0
-    while at < len(sequence):
-        period, count = 1, 1
-        for length in range(1, (len(sequence) - at) // 2 + 1):
-            repeats = _repeats(sequence[at:], length)
-            if repeats > 1 and repeats * length > period * count:
-                period, count = length, repeats
-        found.append((at, period, count))
-        at += period * count
-    return found
-
-
-def _repeats(sequence: Sequence[object], length: int) -> int:
-    """How often the first `length` items come one after the other at the start."""
-    count = 1
-    first = list(sequence[:length])
-    while list(sequence[count * length : (count + 1) * length]) == first:
-        count += 1
-    return count

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tscompile.trace.fold import fold
 from tscompile.trace.selection import without_selection
 from tscompile.trace.tracer import trace
 
-__all__ = ["trace", "without_selection"]
+__all__ = ["fold", "trace", "without_selection"]
