@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "check": "Verify an artifact without running it.",
     "diff": "Print what changes between two deployments, and fail by rules.",
     "explain": "Print each choice of a program, its price, and its runner-up's.",
+    "kernels": "List the kernels that may be pinned, or explain an artifact's pins.",
     "plan": "Print what a recipe's deployment communicates.",
     "simulate": "Run an artifact's plan on all its ranks here, against the model.",
     "size": "Print what a recipe needs of a rank, and what fits.",

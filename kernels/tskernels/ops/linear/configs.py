@@ -110,7 +110,7 @@ def _fits(product: Product, config: FewRows, block_m: int) -> bool:
 
 def _single(product: Product) -> OneRow:
     block_k = min(2048, next_power_of_two(product.depth))
-    return OneRow(2 if product.columns > 16_384 else 1, block_k, 4)
+    return OneRow(2, block_k, 8)
 
 
 def _streamed(product: Product) -> FewRows:

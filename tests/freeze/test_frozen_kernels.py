@@ -1,0 +1,107 @@
+"""An artifact's kernels for a GPU: the same bytes anywhere, and nothing damaged is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import TinyHf
+from deployments import build, command, manifest, recipe, write_recipe
+
+from tsruntime.artifact.errors import ArtifactDamaged
+from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.load import load_plan
+from tsruntime.artifact.manifest import read_manifest
+from tsruntime.artifact.schema import Plan
+
+CUDA = {"device": "cuda", "arch": "sm_90", "topology": "h200-nvlink-8"}
+SMALL: dict[str, Any] = {
+    "dtype": "bfloat16",
+    "target": CUDA,
+    "buckets": {"decode": [1], "extend": [[32, 1]]},
+    "limits": {"max_model_len": 64, "max_batch": 1, "token_budget": 32},
+    "kv_cache": {"page_size": 16, "pages": 9},
+}
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory, tiny_hf: TinyHf) -> Path:
+    return build(tmp_path_factory.mktemp("cuda"), recipe(tiny_hf("qwen3"), **SMALL))
+
+
+def kernel_files(artifact: Path) -> dict[str, bytes]:
+    folder = artifact / "kernels"
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def load(artifact: Path, plan: Plan) -> None:
+    load_launches(artifact, read_manifest(artifact), plan)
+
+
+def test_every_op_is_launched_or_a_view(artifact: Path) -> None:
+    plan = load_plan(artifact)
+    launches, code = load_launches(artifact, read_manifest(artifact), plan)
+    assert len(code) == len(launches.cubins) > 10
+    assert all(data.startswith(b"\x7fELF") for data in code)
+    for program in plan.programs:
+        calls = launches.programs[program.name]
+        host = {op.pin for op, call in zip(program.ops, calls.ops, strict=True) if call is None} - {
+            "view"
+        }
+        assert host <= {"linear.cublas"}
+        for call in launches.calls:
+            for launch in call.launches:
+                assert launch.cubin < len(launches.cubins)
+                assert launch.early
+
+
+def test_code_names_no_path_and_is_the_same_from_another_directory(
+    artifact: Path, tiny_hf: TinyHf, tmp_path: Path
+) -> None:
+    place = tmp_path / "another" / "deeper"
+    place.mkdir(parents=True)
+    (place / "checkpoint").symlink_to(tiny_hf("qwen3"))
+    write_recipe(place, recipe("checkpoint", **SMALL))
+    elsewhere = {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    done = command("tscompile", "build", "recipe.yaml", cwd=place, env=elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert any((tmp_path / "cache").iterdir())  # compiled anew
+    there = kernel_files(place / "artifacts" / "under-test")
+    assert kernel_files(artifact) == there
+    assert not any(b"/tskernels/" in data for name, data in there.items() if "cubin" in name)
+
+
+def test_a_cubin_with_a_flipped_byte_is_refused_by_name(artifact: Path, tmp_path: Path) -> None:
+    plan, copy = load_plan(artifact), tmp_path / "copy"
+    copy.mkdir()
+    for path in artifact.rglob("*"):
+        target = copy / path.relative_to(artifact)
+        target.mkdir() if path.is_dir() else target.write_bytes(path.read_bytes())
+    load(copy, plan)
+    victim = sorted((copy / "kernels").glob("decode-*.cubin"))[0]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    with pytest.raises(ArtifactDamaged, match=rf"kernels/{victim.name} was altered"):
+        load(copy, plan)
+    victim.unlink()
+    with pytest.raises(ArtifactDamaged, match=rf"kernels/{victim.name} is missing"):
+        load(copy, plan)
+
+
+def test_pins_say_why_and_the_manifest_names_triton(artifact: Path) -> None:
+    pins = json.loads((artifact / "kernels" / "pins.json").read_text())
+    chosen = {pin["op"]: pin for pin in pins if pin["query"].startswith("decode")}
+    assert chosen["linear"]["winner"] == "linear.triton_rows"
+    losers = dict(chosen["linear"]["losers"])
+    assert losers["linear.native"] == "runs on cpu, not cuda"
+    assert losers["linear.triton"] == "is PORTABLE, linear.triton_rows is PERFORMANT"
+    assert "triton" in manifest(artifact)["versions"]
+
+
+def test_a_machine_without_that_gpu_refuses_the_artifact(artifact: Path) -> None:
+    done = command("tsrun", artifact, "--prompt", "x", env={"CUDA_VISIBLE_DEVICES": ""})
+    assert done.returncode == 1
+    assert "built for cuda sm_90, but this machine offers 0 GPUs" in done.stderr
