@@ -194,7 +194,7 @@ def chunk(plan: Plan, index: int, first: int, last: int) -> ForwardBatch:
 def _groups(executor: DeviceExecutor, index: int, context: int) -> list[Group]:
     program = executor.plan.programs[index]
     ops = [op for op in program.ops if op.pin != VIEW_PIN]
-    kernels = executor.kernels(index)
+    kernels = executor.kernels(index)[1:]  # without the one that feeds
     kinds: dict[str, list[tuple[Op | None, Callable[[], None]]]] = {}
     for op, kernel in zip([*ops, None], kernels, strict=True):
         kinds.setdefault(_kind(program, op), []).append((op, kernel))

@@ -270,6 +270,7 @@ DENSE: Mapping[str, tuple[Make, ...]] = {
         rope_kv_write_case(1, (8, 2), 64, 64, norm=True),
         rope_kv_write_case(7, (4, 2), 24, 8, norm=True),
         rope_kv_write_case(5, (2, 1), 10, 10, norm=True, interleaved=True),
+        rope_kv_write_case(18, (10, 5), 24, 8, norm=True),
     ),
     "kv_write": (kv_write_case(1, 3, 64, 16), kv_write_case(11, 2, 10, 3)),
     "attention": (

@@ -11,7 +11,7 @@ from tskernels.cubin import compile_function
 from tskernels.launch import ALIGNED, DEPENDENT_LAUNCH, CallLayout, Function, LaunchPlan, Operand
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
-from tskernels.ops.sampling.cuda import plan_greedy
+from tskernels.ops.sampling.cuda import plan_feed, plan_greedy
 from tskernels.registry import REGISTRY, Registry
 from tskernels.schema import TensorType
 from tsruntime.artifact.digest import sha256_bytes
@@ -52,8 +52,10 @@ class _Freezer:
     def program(self, program: Program) -> ProgramCalls:
         values = {value.name: value for value in program.values}
         ops = tuple(self._op(program, op, values) for op in program.ops)
-        logits = self._operand(program, values[program.output])
-        return ProgramCalls(ops, self._call(plan_greedy(logits, self.plan.target.arch)))
+        logits, arch = self._operand(program, values[program.output]), self.plan.target.arch
+        feed = plan_feed(min(program.tokens, program.sequences), arch)
+        greedy = plan_greedy(logits, arch, kept=program.logits == "last")
+        return ProgramCalls(ops, self._call(feed), self._call(greedy))
 
     def _op(self, program: Program, op: Op, values: Mapping[str, Value]) -> int | None:
         spec = None if op.pin == "view" else self.registry.resolve(op.pin)

@@ -54,10 +54,13 @@ class Call:
 class ProgramCalls:
     """For each op of a program the number of its call, or None for views and host kernels.
 
-    `greedy` is the call that takes the logits (input 0) to tokens (output 0).
+    `feed` goes before them: token ids (output 0) below 0 become the last tokens (input 1) of their
+    rows' slots (input 0). `greedy` comes after: the logits (input 0) to tokens (output 0), which
+    become the last tokens (output 1) of the slots (input 1) where the logits are "last".
     """
 
     ops: tuple[int | None, ...]
+    feed: int
     greedy: int
 
 

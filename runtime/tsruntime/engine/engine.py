@@ -45,6 +45,7 @@ class Engine:
         self._choice = ProgramChoice(plan.programs)
         self._choice.check(plan.limits)
         self._ahead = plan.limits.steps_in_flight > 1
+        self._chains = self._ahead and executor.keeps_tokens
         self._launcher = Launcher(executor, overlap=self._ahead)
         self._followers = followers
         self._sampler = Sampler(plan.vocab_size, plan.limits.max_batch)
@@ -153,9 +154,15 @@ class Engine:
                 return []
             planned = None
         done = self._flight
+        chained = self._launch(planned, known=False) if self._follows(done) else None
         tokens = self._finish(done)
-        self._flight = self._launch(planned)
+        self._flight = chained or self._launch(planned)
         return self._commit(done, tokens)
+
+    def _follows(self, flight: Flight) -> bool:
+        """Whether the next step may be launched before the tokens of `flight` are known here."""
+        slots: list[int] = flight.plan.slots[flight.rows].tolist()
+        return self._chains and self._sampler.takes_the_largest(slots)
 
     def _plan(self) -> schedulers.Plan | None:
         """The next step, its requests seated; None if there is nothing to do yet."""
@@ -179,11 +186,14 @@ class Engine:
             self._seats[admission.slot] = request
             self._sampler.restore(admission.slot, request.params, request.prompt, request.output)
 
-    def _launch(self, plan: schedulers.Plan | None) -> Flight | None:
-        """Start a step, whose unknown tokens are known by now, on this rank and the others."""
+    def _launch(self, plan: schedulers.Plan | None, *, known: bool = True) -> Flight | None:
+        """Start a step on this rank and the others.
+
+        Tokens that its plan did not know are `known` by now, or the ranks take them themselves.
+        """
         if plan is None:
             return None
-        batch = forward_batch(plan, self._choice, self._sampled)
+        batch = forward_batch(plan, self._choice, self._sampled if known else None)
         self._followers.step(batch)
         self._pages_stored += sum(len(group.stores) for group in batch.groups)
         self._pages_loaded += sum(len(group.loads) for group in batch.groups)

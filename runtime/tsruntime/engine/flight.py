@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,11 +13,8 @@ from numpy.typing import NDArray
 
 from tsruntime.engine.request import Request
 from tsruntime.executor.batch import ForwardBatch
-from tsruntime.executor.output import Runner, StepOutput
+from tsruntime.executor.output import Runner, Wait
 from tsschedulers._core import Plan as StepPlan
-
-Wait: TypeAlias = Callable[[], StepOutput]
-"""Ends when a step has run; what it left is valid until the next one runs."""
 
 
 @dataclass(slots=True)
@@ -45,20 +41,22 @@ class Flight:
 class Launcher:
     """Runs batches in the order of their launch.
 
-    With `overlap` on a thread of its own, from the launch on: kernels release the interpreter.
-    Without it a batch runs when it is waited for, and before the next one is launched.
+    On a device they run from the launch on. On the host, with `overlap` on a thread of its own,
+    from the launch on: kernels release the interpreter; without it a batch runs when it is waited
+    for, and before the next one is launched.
     """
 
     def __init__(self, executor: Runner, *, overlap: bool) -> None:
         self._executor = executor
         # gradient mode belongs to a thread
         grad = partial(torch.set_grad_enabled, False)
-        self._thread = ThreadPoolExecutor(1, "executor", grad) if overlap else None
+        threaded = overlap and not executor.keeps_tokens
+        self._thread = ThreadPoolExecutor(1, "executor", grad) if threaded else None
 
     def launch(self, batch: ForwardBatch) -> Wait:
         """Have `batch` run; the executor's errors are raised by the wait."""
         if self._thread is None:
-            return partial(self._executor.run, batch)
+            return self._executor.launch(batch)
         return self._thread.submit(self._executor.run, batch).result
 
     def close(self) -> None:

@@ -28,11 +28,12 @@ def scheduler_config(plan: Plan) -> Config:
     )
 
 
-def forward_batch(step: StepPlan, choice: ProgramChoice, sampled: Ints) -> ForwardBatch:
+def forward_batch(step: StepPlan, choice: ProgramChoice, sampled: Ints | None) -> ForwardBatch:
     """The step as every rank runs it, with its program chosen; arrays are the step's own.
 
     `sampled` [max_batch] holds the last token of each slot: what the step did not know of its
-    tokens yet when it was planned. An empty step has no program and only moves pages.
+    tokens yet when it was planned; with None those stay below 0. An empty step
+    has no program and only moves pages.
     """
     return ForwardBatch(
         step.step,
@@ -40,7 +41,7 @@ def forward_batch(step: StepPlan, choice: ProgramChoice, sampled: Ints) -> Forwa
         step.slots,
         step.seq_lens,
         step.query_starts,
-        _known(step, sampled),
+        step.token_ids if sampled is None else _known(step, sampled),
         step.positions,
         tuple(map(_group, step.groups)),
     )

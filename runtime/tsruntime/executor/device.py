@@ -24,11 +24,14 @@ from tsruntime.executor.bind import (
     bind_values,
 )
 from tsruntime.executor.errors import DeviceTooSmall
-from tsruntime.executor.inputs import InputBuffers, ProgramInputs, program_inputs
-from tsruntime.executor.output import StepOutput
+from tsruntime.executor.inputs import SLOTS, InputBuffers, ProgramInputs, program_inputs
+from tsruntime.executor.output import StepOutput, Wait
 from tsruntime.graphs.cuda import CudaGraph
 from tsruntime.kv_cache.pool import KvPools, pool_bytes
 from tsruntime.kv_cache.table import PageTable
+
+_IN_FLIGHT = 2
+"""Steps that may be launched before the first of them has ended."""
 
 _SPARE_BYTES = 1 << 30
 """What the driver, the graphs and the libraries take beside what the plan counts."""
@@ -44,19 +47,27 @@ class DeviceCode:
 
 @dataclass(frozen=True, slots=True)
 class _BoundProgram:
-    """A program on this rank's device: `kernels` in order, and the graph that records them.
-
-    Before them the graph copies the inputs from the host, after them the tokens to `read` there.
-    """
+    """A program on this rank's device, its values, and the graph of its kernels."""
 
     program: Program
-    inputs: ProgramInputs
     values: Mapping[str, Tensor]
-    kernels: tuple[Callable[[], None], ...]
-    recorded: tuple[Callable[[], None], ...]
     graph: CudaGraph
     output: Tensor
-    read: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Pinned host memory of one step in flight: inputs to `send`, and the tokens to `fetch`.
+
+    `inputs` are each program's views of it. `ended` has come to pass when the last step has that
+    used it.
+    """
+
+    inputs: tuple[ProgramInputs, ...]
+    tokens: Tensor
+    send: Callable[[], None]
+    fetch: Callable[[], None]
+    ended: torch.cuda.Event
 
 
 class DeviceExecutor:
@@ -87,19 +98,23 @@ class DeviceExecutor:
         arena = torch.empty(
             max(p.arena_bytes for p in plan.programs), dtype=torch.uint8, device=device
         )
-        self._staged, self._inputs = InputBuffers(plan, pinned=True), InputBuffers(plan, device)
+        self._inputs = InputBuffers(plan, device, beside=(SLOTS,))
         tensors = {weight.name: weights.tensor(weight.name) for weight in plan.weights}
         memory = Memory(arena, tensors, self._inputs, self.pools)
         rows = max(max(p.tokens, p.sequences) for p in plan.programs)
         self._tokens = torch.zeros(rows, dtype=torch.int32, device=device)
-        self._read = torch.zeros(rows, dtype=torch.int32, pin_memory=True)
+        self._sampled = torch.zeros(plan.limits.max_batch, dtype=torch.int32, device=device)
         self._areas = {
             "scratch": _area(code.launches.scratch_bytes, device),
             "counters": _area(code.launches.counter_bytes, device),
         }
         torch.cuda.synchronize(index)
         binder = _Binder(plan, rank, communicators, code, self._stream, self._areas)
+        self._stages = [self._stage(binder.device) for _ in range(_IN_FLIGHT)]
+        self._turn = 0
         self._programs = tuple(self._bind(binder, program, memory) for program in plan.programs)
+
+    keeps_tokens = True
 
     def run(self, batch: ForwardBatch) -> StepOutput:
         """Run one step and wait for it; the logits stay on the device.
@@ -107,24 +122,22 @@ class DeviceExecutor:
         Row i belongs to sequence i (`logits` "last") or to token i ("all"); rows beyond the batch
         are padding and may hold anything. A batch without a program only moves pages.
         """
-        bound = self._stage(batch)
-        if bound is None:
-            self._stream.synchronize()
-            return StepOutput(torch.empty(0, self.plan.vocab_size))
-        bound.graph.replay()
-        return self._finish(bound)
+        return self.launch(batch)()
+
+    def launch(self, batch: ForwardBatch) -> Wait:
+        """Have the step run after those launched before, of which one may still run.
+
+        A row whose token id is below 0 takes the token that its slot's last step found.
+        """
+        return self._launch(batch, CudaGraph.replay)
+
+    def eagerly(self, batch: ForwardBatch) -> StepOutput:
+        """As `run`, launch by launch in place of the graph: the same bits, for whoever doubts."""
+        return self._launch(batch, CudaGraph.run_eagerly)()
 
     def forward(self, batch: ForwardBatch) -> Tensor:
         """The logits of `run`."""
         return self.run(batch).logits
-
-    def eagerly(self, batch: ForwardBatch) -> StepOutput:
-        """As `run`, launch by launch in place of the graph: the same bits, for whoever doubts."""
-        bound = self._stage(batch)
-        assert bound is not None, "a batch without a program"
-        for kernel in bound.recorded:
-            kernel()
-        return self._finish(bound)
 
     @property
     def stream(self) -> torch.cuda.Stream:
@@ -132,8 +145,8 @@ class DeviceExecutor:
         return self._stream
 
     def kernels(self, program: int) -> tuple[Callable[[], None], ...]:
-        """The kernels of a program in order, views left out, and the one that samples."""
-        return self._programs[program].kernels
+        """The kernels of a program in order, views left out, between those that feed and sample."""
+        return self._programs[program].graph.kernels
 
     def replay(self, program: int, times: int) -> float:
         """Milliseconds of one of `times` replays in a row, on the inputs of the last step."""
@@ -146,23 +159,29 @@ class DeviceExecutor:
         end.synchronize()
         return begin.elapsed_time(end) / times
 
-    def _stage(self, batch: ForwardBatch) -> _BoundProgram | None:
-        """Move the batch's pages and write the inputs of its program, which is returned.
-
-        From here on this thread's work goes to the executor's stream.
-        """
+    def _launch(self, batch: ForwardBatch, replay: Callable[[CudaGraph], None]) -> Wait:
+        """From here on this thread's work goes to the executor's stream."""
+        stage = self._stages[self._turn]
+        self._turn = (self._turn + 1) % len(self._stages)
+        stage.ended.synchronize()
         torch.cuda.set_stream(self._stream)
         self._move_pages(batch)
-        if batch.program == NO_PROGRAM:
-            return None
-        bound = self._programs[batch.program]
-        bound.inputs.write(batch, self.tables)
-        return bound
+        output, rows = torch.empty(0, self.plan.vocab_size), 0
+        if batch.program != NO_PROGRAM:
+            bound = self._programs[batch.program]
+            stage.inputs[batch.program].write(batch, self.tables)
+            stage.send()
+            replay(bound.graph)
+            stage.fetch()
+            output, rows = bound.output, len(bound.output)
+        stage.ended.record(self._stream)
 
-    def _finish(self, bound: _BoundProgram) -> StepOutput:
-        self._stream.synchronize()
-        greedy: Ints = bound.read.numpy()
-        return StepOutput(bound.output, greedy)
+        def wait() -> StepOutput:
+            stage.ended.synchronize()
+            greedy: Ints = stage.tokens[:rows].numpy()
+            return StepOutput(output, greedy)
+
+        return wait
 
     def _move_pages(self, batch: ForwardBatch) -> None:
         for group, part, table in zip(
@@ -174,25 +193,36 @@ class DeviceExecutor:
             self.pools.copy_pages(group.name, part.copies)
             self.pools.zero_pages(group.name, part.zero_pages)
 
+    def _stage(self, device: CudaDevice) -> _Stage:
+        buffers = InputBuffers(self.plan, pinned=True, beside=(SLOTS,))
+        inputs = tuple(program_inputs(self.plan, p, buffers) for p in self.plan.programs)
+        tokens = torch.zeros(len(self._tokens), dtype=torch.int32, pin_memory=True)
+        send = device.copy(self._inputs.flat, buffers.flat)
+        return _Stage(inputs, tokens, send, device.copy(tokens, self._tokens), torch.cuda.Event())
+
     def _bind(self, binder: _Binder, program: Program, memory: Memory) -> _BoundProgram:
         values = bind_values(program, memory)
         output = values[program.output]
-        tokens = self._tokens[: len(output)]
-        read = self._read[: len(output)]
-        kernels = binder.kernels(program, values, tokens)
-        copy = binder.device.copy
-        into, back = copy(self._inputs.flat, self._staged.flat), copy(read, tokens)
-        recorded = (into, *kernels, back)
-        return _BoundProgram(
-            program,
-            program_inputs(self.plan, program, self._staged),
-            values,
-            kernels,
-            recorded,
-            CudaGraph(recorded, self._stream),
+        ends = _Ends(
+            self._inputs.tensor("token_ids", program),
+            self._inputs.tensor(SLOTS, program),
             output,
-            read,
+            self._tokens,
+            self._sampled,
         )
+        kernels = binder.kernels(program, values, ends)
+        return _BoundProgram(program, values, CudaGraph(kernels, self._stream), output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What the calls around a program's own read and write; see `ProgramCalls`."""
+
+    token_ids: Tensor
+    slots: Tensor
+    logits: Tensor
+    tokens: Tensor
+    sampled: Tensor
 
 
 class _Binder:
@@ -216,11 +246,12 @@ class _Binder:
         ]
 
     def kernels(
-        self, program: Program, values: Mapping[str, Tensor], tokens: Tensor
+        self, program: Program, values: Mapping[str, Tensor], ends: _Ends
     ) -> tuple[Callable[[], None], ...]:
-        """The kernels of `program`, and the one that takes its logits to `tokens`."""
+        """The kernels of `program`, the one that feeds it before and the one that samples after."""
         calls = self._launches.programs[program.name]
-        found: list[Callable[[], None]] = []
+        fed = {"input": [ends.slots, ends.sampled], "output": [ends.token_ids]}
+        found = self._launched(self._launches.calls[calls.feed], fed)
         for op, call in zip(program.ops, calls.ops, strict=True):
             if call is not None:
                 found += self._launched(self._launches.calls[call], _operands(op, values))
@@ -228,7 +259,8 @@ class _Binder:
                 plan = self._plan
                 found.append(bind_kernel(op, values, plan.mesh, self._rank, self._communicators))
         greedy = self._launches.calls[calls.greedy]
-        found += self._launched(greedy, {"input": [values[program.output]], "output": [tokens]})
+        taken = {"input": [ends.logits, ends.slots], "output": [ends.tokens, ends.sampled]}
+        found += self._launched(greedy, taken)
         return tuple(found)
 
     def _launched(

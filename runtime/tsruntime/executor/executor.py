@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from tsruntime.executor.bind import (
     bind_values,
 )
 from tsruntime.executor.inputs import InputBuffers, ProgramInputs, program_inputs
-from tsruntime.executor.output import StepOutput
+from tsruntime.executor.output import StepOutput, Wait
 from tsruntime.graphs.host import HostGraph
 from tsruntime.kv_cache.pool import KvPools
 from tsruntime.kv_cache.table import PageTable
@@ -94,6 +95,12 @@ class Executor:
             return StepOutput(self.forward(batch))
         self.move_pages(batch)
         return StepOutput(torch.empty(0, self.plan.vocab_size))
+
+    keeps_tokens = False
+
+    def launch(self, batch: ForwardBatch) -> Wait:
+        """`run`, once it is waited for."""
+        return partial(self.run, batch)
 
     def steps(self, program: int) -> Iterator[Step]:
         """The program's ops one at a time, in order, for whoever interleaves ranks.

@@ -14,6 +14,9 @@ from tsruntime.artifact.schema import NULL_SLOT, Plan, Program
 from tsruntime.executor.batch import ForwardBatch, Ints
 from tsruntime.kv_cache.table import PageTable
 
+SLOTS = "slots"
+"""What executors that keep the last token of each slot ask for beside the plan's own inputs."""
+
 
 def input_shape(name: str, program: Program, max_pages: int) -> tuple[int, ...]:
     """Shape of the input `name` of `program`; KeyError if no program has such an input."""
@@ -26,6 +29,7 @@ def input_shape(name: str, program: Program, max_pages: int) -> tuple[int, ...]:
         "seq_lens": (program.sequences,),
         "logit_rows": (program.sequences,),
         "block_table": (program.sequences, max_pages),
+        SLOTS: (program.sequences,),
     }[kind]
 
 
@@ -38,14 +42,21 @@ class InputBuffers:
 
     A program's input is the front of the buffer, so a step that changes program moves nothing.
     `flat` holds all of them, in the same places for every plan's buffers: those of the host,
-    `pinned`, are copied to a device's in one go.
+    `pinned`, are copied to a device's in one go. `beside` names inputs that no program reads.
     """
 
-    def __init__(self, plan: Plan, device: str = "cpu", *, pinned: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: str = "cpu",
+        *,
+        pinned: bool = False,
+        beside: tuple[str, ...] = (),
+    ) -> None:
         self._max_pages = plan.limits.max_pages
         sizes: dict[str, int] = {}
         for program in plan.programs:
-            for name in program.inputs:
+            for name in (*program.inputs, *beside):
                 size = int(np.prod(input_shape(name, program, self._max_pages)))
                 sizes[name] = max(size, sizes.get(name, 0))
         step = _ALIGNMENT // torch.int32.itemsize
@@ -56,6 +67,10 @@ class InputBuffers:
             name: self.flat[start : start + size]
             for start, (name, size) in zip(starts, sizes.items(), strict=False)
         }
+
+    def has(self, name: str, program: Program) -> bool:
+        """Whether there is an input `name` that `program` reads, or no program does."""
+        return name in program.inputs or (name == SLOTS and name in self._buffers)
 
     def tensor(self, name: str, program: Program) -> Tensor:
         """The int32 input `name` of `program`, contiguous."""
@@ -80,6 +95,7 @@ class ProgramInputs:
     query_starts: Ints | None
     seq_lens: Ints | None
     logit_rows: Ints | None
+    slots: Ints | None
     groups: tuple[GroupInputs, ...]
 
     def write(self, batch: ForwardBatch, tables: tuple[PageTable, ...]) -> None:
@@ -92,6 +108,7 @@ class ProgramInputs:
         _fill(self.positions, batch.positions, 0)
         _fill(self.query_starts, batch.query_starts, tokens)
         _fill(self.seq_lens, batch.seq_lens, 0)
+        _fill(self.slots, batch.slots, -1)
         if self.logit_rows is not None:
             np.subtract(batch.query_starts[1:], 1, out=self.logit_rows[:sequences])
             self.logit_rows[sequences:] = 0
@@ -106,7 +123,7 @@ def program_inputs(plan: Plan, program: Program, buffers: InputBuffers) -> Progr
     """Views of `buffers` for `program`."""
 
     def view(name: str) -> Ints | None:
-        return buffers.tensor(name, program).numpy() if name in program.inputs else None
+        return buffers.tensor(name, program).numpy() if buffers.has(name, program) else None
 
     groups = tuple(
         GroupInputs(view(f"slot_mapping.{group.name}"), view(f"block_table.{group.name}"))
@@ -118,6 +135,7 @@ def program_inputs(plan: Plan, program: Program, buffers: InputBuffers) -> Progr
         view("query_starts"),
         view("seq_lens"),
         view("logit_rows"),
+        view(SLOTS),
         groups,
     )
 

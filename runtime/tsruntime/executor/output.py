@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
@@ -23,6 +24,10 @@ class StepOutput:
     greedy: Ints | None = None
 
 
+Wait: TypeAlias = Callable[[], StepOutput]
+"""Ends when a step has run; what it left is valid until the next one runs."""
+
+
 class Runner(Protocol):
     """One rank's executor, as whoever plans the steps sees it."""
 
@@ -31,6 +36,18 @@ class Runner(Protocol):
         """What it runs."""
         ...
 
+    @property
+    def keeps_tokens(self) -> bool:
+        """Whether a row whose token id is below 0 takes the greedy one of its slot's last step.
+
+        Then `launch` returns at once, and may be called while the step before still runs.
+        """
+        ...
+
     def run(self, batch: ForwardBatch) -> StepOutput:
         """Run one step, and wait for it."""
+        ...
+
+    def launch(self, batch: ForwardBatch) -> Wait:
+        """Have one step run after those launched before."""
         ...

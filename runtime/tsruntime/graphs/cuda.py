@@ -14,6 +14,7 @@ class CudaGraph:
     """
 
     def __init__(self, kernels: Sequence[Callable[[], None]], stream: torch.cuda.Stream) -> None:
+        self.kernels = tuple(kernels)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             for kernel in kernels:
@@ -22,6 +23,11 @@ class CudaGraph:
         with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             for kernel in kernels:
                 kernel()
+
+    def run_eagerly(self) -> None:
+        """Launch every kernel by itself, on the stream that it was bound to."""
+        for kernel in self.kernels:
+            kernel()
 
     def replay(self) -> None:
         """Launch everything, on torch's current stream."""

@@ -89,4 +89,5 @@ def _copy(source: Tensor, target: Tensor, pairs: NDArray[np.int32]) -> None:
 
 
 def _index(pages: NDArray[np.int32], pool: Tensor) -> Tensor:
-    return torch.as_tensor(pages, dtype=torch.int64).to(pool.device)
+    index = torch.from_numpy(pages.astype(np.int64))  # pyright: ignore[reportUnknownMemberType]
+    return index.to(pool.device)

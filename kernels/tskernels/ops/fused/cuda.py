@@ -11,6 +11,8 @@ from tskernels.ops.rotary.cuda import tail_block
 from tskernels.signatures import device_floats, float32, indices
 
 MODULE = "tskernels.ops.fused.triton"
+_FEW_ROWS = 16
+"""Rows up to which every head has a block of its own, so that there are many."""
 
 
 def plan_add_rms_norm(call: CallLayout) -> LaunchPlan:
@@ -45,23 +47,26 @@ def _written(call: CallLayout, gains: tuple[int, int] | None) -> LaunchPlan:
     at = 3 if gains is None else 5  # of the table, then cache and slots
     table, cache, y = call.input(at), call.input(at + 1), call.outputs[0]
     width, turned = query.shape[2], table.shape[1]
+    rows, heads, kv_heads = query.shape[0], query.shape[1], key.shape[1]
+    block_h = 1 if rows <= _FEW_ROWS else min(8, next_power_of_two(kv_heads))
     builder = LaunchBuilder(MODULE, call)
     launch = builder.launch(
         "rope_kv_write",
-        (query.shape[0], query.shape[1] + key.shape[1]),
+        (rows, -(-heads // block_h) + -(-kv_heads // block_h)),
         (*builder.inputs(0, 1, 2, *(gains or (0, 0)), at, at + 1, at + 2), *builder.outputs(0)),
-        num_warps=1,
+        num_warps=max(1, block_h // 2),
         normed=gains is not None,
         eps=0.0 if gains is None else call.number("eps"),
         interleaved=call.flag("interleaved"),
-        heads=query.shape[1],
-        kv_heads=key.shape[1],
+        heads=heads,
+        kv_heads=kv_heads,
         width=width,
         turned=turned,
         page_size=cache.shape[3],
         **strides(query=query, key=key, value=value),
         table_row=table.strides[0],
         **strides(y=y),
+        block_h=block_h,
         block=next_power_of_two(turned // 2),
         tail=tail_block(width, turned),
         whole=next_power_of_two(width),

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Norm of a head, its rotation and its place in the cache, a block of threads for each head."""
+"""Norms of heads, their rotation and their place in the cache, some heads of a row a block."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def rope_kv_write(
     table_row: tl.constexpr,
     y_row: tl.constexpr,
     y_head: tl.constexpr,
+    block_h: tl.constexpr,
     block: tl.constexpr,
     tail: tl.constexpr,
     whole: tl.constexpr,
@@ -51,53 +52,61 @@ def rope_kv_write(
 ):
     """Heads of the query go to y; those of key and value to the row's slot of the cache.
 
-    The weights are read where `normed`.
+    `block_h` of them a block, all of one kind. The weights are read where `normed`.
     """
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     start_dependents(early)
     wait_for_inputs(early)
     kind = y.dtype.element_ty
     slot = tl.load(slots + row).to(tl.int64)
     page, offset = slot // page_size, slot % page_size
-    kv_head = head - heads
-    is_query = head < heads
-    place = cache + ((page * 2 * kv_heads + kv_head) * page_size + offset) * width
-    source = key + row * key_row + kv_head * key_head
+    tiles: tl.constexpr = (heads + block_h - 1) // block_h
+    is_query = tile < tiles
+    place = cache + (page * 2 * kv_heads * page_size + offset) * width
+    source = key + row * key_row
     target = place
     gains = key_weight
     if is_query:
-        source = query + row * query_row + head * query_head
-        target = y + row * y_row + head * y_head
+        source = query + row * query_row
+        target = y + row * y_row
         gains = query_weight
+    head = tl.where(is_query, tile, tile - tiles) * block_h + tl.arange(0, block_h)
+    mine = (head < tl.where(is_query, heads, kv_heads))[:, None]
+    source += (head * tl.where(is_query, query_head, key_head))[:, None]
+    target += (head * tl.where(is_query, y_head, page_size * width))[:, None]
     half: tl.constexpr = turned // 2
     pair = tl.arange(0, block)
-    inside = pair < half
-    left = pair * 2 if interleaved else pair
+    inside = (pair < half)[None, :]
+    left = (pair * 2 if interleaved else pair)[None, :]
     right = left + 1 if interleaved else left + half
-    angles = table + row * table_row + pair
+    angles = table + row * table_row + pair[None, :]
     cos = tl.load(angles, mask=inside, other=0.0)
     sin = tl.load(angles + half, mask=inside, other=0.0)
-    first = tl.load(source + left, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(source + right, mask=inside, other=0.0).to(tl.float32)
+    held = mine & inside
+    first = tl.load(source + left, mask=held, other=0.0).to(tl.float32)
+    second = tl.load(source + right, mask=held, other=0.0).to(tl.float32)
     if normed:
-        squares = tl.sum(first * first + second * second, 0)
+        squares = tl.sum(first * first + second * second, 1)
     if tail > 0:
-        column = turned + tl.arange(0, tail)
-        within = column < width
+        column = (turned + tl.arange(0, tail))[None, :]
+        within = mine & (column < width)
         rest = tl.load(source + column, mask=within, other=0.0).to(tl.float32)
         if normed:
-            squares += tl.sum(rest * rest, 0)
+            squares += tl.sum(rest * rest, 1)
     if normed:
-        factor = tl.rsqrt(squares / width + eps)
+        factor = tl.rsqrt(squares / width + eps)[:, None]
         first = _scaled(first, tl.load(gains + left, mask=inside, other=0.0), factor)
         second = _scaled(second, tl.load(gains + right, mask=inside, other=0.0), factor)
         if tail > 0:
-            rest = _scaled(rest, tl.load(gains + column, mask=within, other=0.0), factor)
-    tl.store(target + left, (first * cos - second * sin).to(kind), mask=inside)
-    tl.store(target + right, (second * cos + first * sin).to(kind), mask=inside)
+            gain = tl.load(gains + column, mask=column < width, other=0.0)
+            rest = _scaled(rest, gain, factor)
+    tl.store(target + left, (first * cos - second * sin).to(kind), mask=held)
+    tl.store(target + right, (second * cos + first * sin).to(kind), mask=held)
     if tail > 0:
         tl.store(target + column, rest.to(kind), mask=within)
     if not is_query:
-        all_of = tl.arange(0, whole)
-        held = tl.load(value + row * value_row + kv_head * value_head + all_of, all_of < width)
-        tl.store(place + kv_heads * page_size * width + all_of, held, mask=all_of < width)
+        all_of = tl.arange(0, whole)[None, :]
+        kept = mine & (all_of < width)
+        values = value + row * value_row + head[:, None] * value_head + all_of
+        beyond = place + ((kv_heads + head) * page_size * width)[:, None] + all_of
+        tl.store(beyond, tl.load(values, mask=kept, other=0.0), mask=kept)

@@ -1,4 +1,4 @@
-"""Greedy sampling in Triton; no op of a plan, but what follows its logits."""
+"""Greedy sampling in Triton, and the step after's input: no ops of a plan, but around its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,30 @@ _BLOCK = 2048
 _MOST_SPLITS = 32
 
 
-def plan_greedy(logits: Operand, arch: str) -> LaunchPlan:
+def plan_feed(rows: int, arch: str) -> LaunchPlan:
+    """Of ids [rows], output 0, those below 0 become sampled[slots[row]], inputs 1 and 0."""
+    call = CallLayout((_integers(rows), _integers(rows)), (_integers(rows),), {}, arch)
+    builder = LaunchBuilder(MODULE, call)
+    launch = builder.launch(
+        "feed",
+        (1,),
+        (*builder.inputs(0, 1), *builder.outputs(0)),
+        rows=rows,
+        block=next_power_of_two(rows),
+    )
+    return LaunchPlan((launch,))
+
+
+def plan_greedy(logits: Operand, arch: str, *, kept: bool) -> LaunchPlan:
     """From logits [rows, V], input 0, the lowest column of the largest to output 0, int32 [rows].
 
-    -1 for a row whose largest logit is infinite, or that holds NaN.
+    -1 for a row whose largest logit is infinite, or that holds NaN. Where `kept`, the token of row
+    i goes to entry slots[i] of output 1 too; slots [rows] are input 1, below 0 for padding.
     """
     rows, columns = logits.shape
-    tokens = Operand(TensorType(DType.INT32, (rows,)), (1,), 256)
-    builder = LaunchBuilder(MODULE, CallLayout((logits,), (tokens,), {}, arch))
+    tokens = _integers(rows)
+    call = CallLayout((logits, tokens), (tokens, tokens), {}, arch)
+    builder = LaunchBuilder(MODULE, call)
     block = min(_BLOCK, next_power_of_two(columns))
     splits = min(_MOST_SPLITS, -(-columns // block))
     places = rows * splits * 4
@@ -33,8 +49,8 @@ def plan_greedy(logits: Operand, arch: str) -> LaunchPlan:
         "greedy",
         (rows, splits),
         (
-            *builder.inputs(0),
-            *builder.outputs(0),
+            *builder.inputs(0, 1),
+            *builder.outputs(0, 1),
             scratch(DType.FLOAT32),
             scratch(DType.INT32, -(-places // 256) * 256),
             counters(),
@@ -44,5 +60,10 @@ def plan_greedy(logits: Operand, arch: str) -> LaunchPlan:
         splits=splits,
         block=block,
         block_s=next_power_of_two(splits),
+        kept=kept,
     )
     return LaunchPlan((launch,), -(-places // 256) * 512, rows * 4)
+
+
+def _integers(count: int) -> Operand:
+    return Operand(TensorType(DType.INT32, (count,)), (1,), 256)

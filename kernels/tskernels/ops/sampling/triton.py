@@ -1,5 +1,5 @@
 # pyright: basic
-"""The largest logit of each row, its columns shared out among blocks."""
+"""The largest logit of each row, and what becomes of its token: the next step's input."""
 
 from __future__ import annotations
 
@@ -10,9 +10,32 @@ from tskernels.ops.device import is_last, start_dependents, wait_for_inputs
 
 
 @triton.jit
+def feed(
+    slots,
+    sampled,
+    ids,
+    rows: tl.constexpr,
+    block: tl.constexpr,
+    early: tl.constexpr,
+):
+    """ids[row] = sampled[slots[row]] where it is below 0, the last token of the row's sequence."""
+    row = tl.arange(0, block)
+    inside = row < rows
+    start_dependents(early)
+    wait_for_inputs(early)
+    known = tl.load(ids + row, mask=inside, other=0)
+    slot = tl.load(slots + row, mask=inside, other=0)
+    unknown = inside & (known < 0)
+    last = tl.load(sampled + slot, mask=unknown & (slot >= 0), other=0)
+    tl.store(ids + row, last, mask=unknown)
+
+
+@triton.jit
 def greedy(
     logits,
+    slots,
     tokens,
+    sampled,
     values,
     places,
     counters,
@@ -21,11 +44,12 @@ def greedy(
     splits: tl.constexpr,
     block: tl.constexpr,
     block_s: tl.constexpr,
+    kept: tl.constexpr,
     early: tl.constexpr,
 ):
     """tokens[row] = the lowest column of the largest logit; -1 where that is no finite number.
 
-    NaN counts as larger than any number.
+    NaN counts as larger than any number. Where `kept`, sampled[slots[row]] is it too.
     """
     row, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     start_dependents(early)
@@ -54,4 +78,8 @@ def greedy(
         top = tl.max(tops, 0)
         lowest = tl.min(tl.where(tops == top, lows, columns), 0)
         finite = (top < float("inf")) & (top > float("-inf"))
-        tl.store(tokens + row, tl.where(finite, lowest, -1))
+        token = tl.where(finite, lowest, -1)
+        tl.store(tokens + row, token)
+        if kept:
+            slot = tl.load(slots + row)
+            tl.store(sampled + slot, token, mask=slot >= 0)
