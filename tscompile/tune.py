@@ -1,10 +1,11 @@
-"""Tuning: the products of a plan that have few rows, and the fastest block sizes for each."""
+"""Tuning: the calls of a plan whose block sizes are worth measuring, and the fastest of each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from math import prod
 from multiprocessing import get_context
 
@@ -15,16 +16,24 @@ from tskernels.cubin import Cubin, CubinError, compile_function
 from tskernels.device import cuda_arch
 from tskernels.errors import TsError
 from tskernels.launch import CallLayout, LaunchPlan, Operand
-from tskernels.ops.linear.configs import FewRows, OneRow, Product, candidates
+from tskernels.op import resolve_attributes
+from tskernels.ops import OPS
+from tskernels.ops.attention.configs import decode_candidates, rows_candidates
+from tskernels.ops.attention.cuda import heads_of, plan_shares, plan_tiles
+from tskernels.ops.linear.configs import Product, candidates
 from tskernels.ops.linear.cuda import plan_product
 from tskernels.schema import DType, TensorType
 from tskernels.tuning.measure import Stopwatch
-from tsruntime.artifact.schema import Plan, Target
+from tskernels.tuning.table import Entry
+from tsruntime.artifact.schema import Op, Plan, Target, Value
 
 _ROTATION = 400_000_000
-"""Bytes of weights that are read before the first ones come again, far beyond any cache."""
+"""Bytes of weights or keys that are read before the first ones come again, beyond any cache."""
 
-_PIN = "triton_rows"
+_CONTEXT = 1024
+"""Tokens of each sequence that a measured decode attends to."""
+
+Calls = Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]]
 
 
 class NothingToMeasure(TsError):
@@ -32,6 +41,23 @@ class NothingToMeasure(TsError):
 
     code = "TS0409"
     summary = "`tscompile tune` needs a GPU of the recipe's architecture."
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to launch a call: its block sizes by name, and the launches."""
+
+    config: dict[str, int]
+    plan: LaunchPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A call under its key in tuning tables, the options, and tensors for some calls of it."""
+
+    key: str
+    options: tuple[Option, ...]
+    calls: Callable[[], Calls]
 
 
 def measured_on(target: Target) -> str:
@@ -46,44 +72,42 @@ def measured_on(target: Target) -> str:
     return torch.cuda.get_device_name(0)
 
 
-def products(plan: Plan) -> Iterator[Product]:
-    """Every product that the kernel for few rows is pinned to, with repeats."""
+def problems(plan: Plan) -> dict[str, Problem]:
+    """Every call of the plan that has a key, by it."""
+    found: dict[str, Problem] = {}
     for program in plan.programs:
-        shapes = {value.name: value for value in program.values}
+        values = {value.name: value for value in program.values}
         for op in program.ops:
-            if op.pin.partition(".")[2] == _PIN and op.inputs[0] is not None:
-                x, y = shapes[op.inputs[0]], shapes[op.outputs[0]]
-                gated = op.op == "linear_silu_mul"
-                yield Product(x.shape[0], y.shape[1], x.shape[1], x.dtype, gated)
+            make = _MAKERS.get(op.pin)
+            if make is not None:
+                problem = make(op, values, plan.target.arch)
+                found.setdefault(problem.key, problem)
+    return found
 
 
-def tuned(
-    wanted: Sequence[Product], arch: str
-) -> Iterator[tuple[Product, OneRow | FewRows, float]]:
-    """For each product the fastest of its candidates, and its microseconds, in order.
+def tuned(wanted: Sequence[Problem], arch: str) -> Iterator[tuple[str, Entry]]:
+    """For each problem the fastest of its options, in order.
 
-    Candidates are compiled on all cores while those of products before are measured.
+    Options are compiled on all cores while those of problems before are measured.
     """
     watch = Stopwatch(arch)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        asked = [_submitted(pool, product, arch) for product in wanted]
-        for product, options in zip(wanted, asked, strict=True):
-            calls = _tensors(product)
-            times = {
-                option: watch.microseconds(plan, cubins, calls)
-                for option, plan, future in options
-                if (cubins := future.result())
-            }
-            best = min(times, key=times.__getitem__)
-            yield product, best, times[best]
+        asked = [[pool.submit(_compile, arch, o.plan) for o in p.options] for p in wanted]
+        for problem, futures in zip(wanted, asked, strict=True):
+            yield problem.key, _fastest(problem, futures, watch)
 
 
-def _submitted(
-    pool: ProcessPoolExecutor, product: Product, arch: str
-) -> list[tuple[OneRow | FewRows, LaunchPlan, Future[tuple[Cubin, ...]]]]:
-    call = _call(product, arch)
-    plans = [(option, plan_product(call, product, option)) for option in candidates(product)]
-    return [(option, plan, pool.submit(_compile, arch, plan)) for option, plan in plans]
+def _fastest(
+    problem: Problem, futures: Sequence[Future[tuple[Cubin, ...]]], watch: Stopwatch
+) -> Entry:
+    calls = problem.calls()
+    times = [
+        (watch.microseconds(option.plan, cubins, calls), i)
+        for i, (option, future) in enumerate(zip(problem.options, futures, strict=True))
+        if (cubins := future.result())
+    ]
+    microseconds, best = min(times)
+    return Entry(problem.options[best].config, microseconds)
 
 
 def _compile(arch: str, plan: LaunchPlan) -> tuple[Cubin, ...]:
@@ -94,25 +118,76 @@ def _compile(arch: str, plan: LaunchPlan) -> tuple[Cubin, ...]:
         return ()
 
 
-def _call(product: Product, arch: str) -> CallLayout:
-    weight = product.columns * (2 if product.gated else 1)
-    x = _operand(product.dtype, product.rows, product.depth)
-    y = _operand(product.dtype, product.rows, product.columns)
-    return CallLayout((x, _operand(product.dtype, weight, product.depth), None), (y,), {}, arch)
+def _linear(op: Op, values: dict[str, Value], arch: str) -> Problem:
+    x, y = values[op.inputs[0] or ""], values[op.outputs[0]]
+    gated = op.op == "linear_silu_mul"
+    product = Product(x.shape[0], y.shape[1], x.shape[1], x.dtype, gated)
+    weight = product.columns * (2 if gated else 1)
+    inputs = (_operand(x), _contiguous(x.dtype, weight, product.depth), None)
+    call = CallLayout(inputs, (_operand(y),), {}, arch)
+    options = tuple(Option(asdict(c), plan_product(call, product, c)) for c in candidates(product))
+
+    def calls() -> Calls:
+        size = weight * product.depth * product.dtype.itemsize
+        count = max(2, min(16, _ROTATION // size + 1))
+        x, y = _random(call.input(0)), _random(call.outputs[0])
+        weights = [_random(call.input(1)) for _ in range(count)]
+        return [((x, weight), (y,)) for weight in weights]
+
+    return Problem(product.key, options, calls)
 
 
-def _operand(dtype: DType, *shape: int) -> Operand:
+def _attention(op: Op, values: dict[str, Value], arch: str) -> Problem:
+    """Decode at `_CONTEXT` tokens a sequence; other rows as one sequence's first ones."""
+    decodes = op.pin.endswith("decode")
+    operands = [None if name is None else _operand(values[name]) for name in op.inputs]
+    sequences = operands[3].shape[0] if operands[3] is not None else 0
+    attributes = resolve_attributes(OPS[op.op].schema, op.attributes)
+    call = CallLayout(tuple(operands), (_operand(values[op.outputs[0]]),), attributes, arch)
+    heads = heads_of(call)
+    if decodes:
+        made = [(asdict(c), plan_shares(call, c)) for c in decode_candidates(heads)]
+    else:
+        made = [(asdict(c), plan_tiles(call, c)) for c in rows_candidates()]
+    length = _CONTEXT if decodes else heads.rows
+
+    def calls() -> Calls:
+        size, width = call.input(1).shape[3], call.input(2).shape[1]
+        pages = -(-length // size)
+        used = sequences if decodes else 1
+        shape = (1 + used * pages, *call.input(1).shape[1:])
+        count = max(2, min(36, _ROTATION // (2 * prod(shape)) + 1))
+        table = torch.zeros(sequences, width, dtype=torch.int32)
+        table[:used, :pages] = 1 + torch.arange(used * pages).view(used, pages)
+        lengths = torch.zeros(sequences, dtype=torch.int32)
+        lengths[:used] = length
+        starts = torch.full((sequences + 1,), heads.rows, dtype=torch.int32)
+        starts[: used + 1] = torch.arange(used + 1) * (1 if decodes else heads.rows)
+        indices = [x.cuda() for x in (table, lengths, starts)]
+        query, y = _random(call.input(0)), _random(call.outputs[0])
+        caches = [_random(_contiguous(heads.dtype, *shape)) for _ in range(count)]
+        return [((query, cache, *indices, query), (y,)) for cache in caches]
+
+    key = heads.decode_key if decodes else heads.rows_key
+    return Problem(key, tuple(Option(*pair) for pair in made), calls)
+
+
+_MAKERS: dict[str, Callable[[Op, dict[str, Value], str], Problem]] = {
+    "linear.triton_rows": _linear,
+    "linear_silu_mul.triton_rows": _linear,
+    "attention.triton": _attention,
+    "attention.triton_decode": _attention,
+}
+
+
+def _operand(value: Value) -> Operand:
+    return _contiguous(value.dtype, *value.shape)
+
+
+def _contiguous(dtype: DType, *shape: int) -> Operand:
     strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
     return Operand(TensorType(dtype, shape), strides, 256)
 
 
-def _tensors(product: Product) -> Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]]:
-    """Inputs and outputs of some calls, each with a weight of its own."""
-    kind = product.dtype.torch
-    rows = product.columns * (2 if product.gated else 1)
-    size = rows * product.depth * product.dtype.itemsize
-    x = torch.randn(product.rows, product.depth, device="cuda").to(kind)
-    y = torch.empty(product.rows, product.columns, device="cuda", dtype=kind)
-    count = max(2, min(16, _ROTATION // size + 1))
-    weights = torch.randn(count, rows, product.depth, device="cuda", dtype=kind)
-    return [((x, weight), (y,)) for weight in weights]
+def _random(operand: Operand) -> Tensor:
+    return torch.randn(operand.shape, device="cuda", dtype=operand.dtype.torch)

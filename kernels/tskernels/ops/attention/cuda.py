@@ -13,15 +13,12 @@ from tskernels.launch import (
     next_power_of_two,
     scratch,
 )
+from tskernels.ops.attention.configs import Decode, Heads, Rows, decode, rows
 from tskernels.schema import DType
 from tskernels.signatures import device_floats, indices
 
 MODULE = "tskernels.ops.attention.triton"
 
-_BLOCKS_WANTED = 512
-"""Blocks of a decode launch: some for each multiprocessor, so that they share out evenly."""
-_MOST_SPLITS = 16
-_MOST_JOINED = 16_384
 _SMALLEST_DOT = 16
 """Rows and columns of the smallest product that the matrix units take."""
 
@@ -45,84 +42,68 @@ def plan_kv_write(call: CallLayout) -> LaunchPlan:
 
 
 def plan_decode(call: CallLayout) -> LaunchPlan:
-    """One row of each sequence; a sequence's keys are shared out among `splits` blocks."""
-    query, cache, table = (call.input(i) for i in range(3))
-    kv_heads, width = cache.shape[2], cache.shape[4]
-    group = query.shape[1] // kv_heads
-    sequences = call.input(3).shape[0]
-    block_c = next_power_of_two(group)
-    block_d = max(_SMALLEST_DOT, next_power_of_two(width))
-    splits = splits_of(sequences * kv_heads, block_c * block_d)
-    wide = query.dtype is DType.FLOAT32
-    stages = 2 if wide else 3
+    """One row of each sequence; a sequence's keys are shared out among blocks."""
+    return plan_shares(call, decode(heads_of(call), call.arch))
+
+
+def plan_shares(call: CallLayout, config: Decode) -> LaunchPlan:
+    """As `plan_decode`, by `config`."""
+    heads, sequences = heads_of(call), call.input(3).shape[0]
+    block_c = next_power_of_two(heads.group)
+    block_d = max(_SMALLEST_DOT, next_power_of_two(heads.width))
     builder = LaunchBuilder(MODULE, call)
     launch = builder.launch(
         "decode",
-        (sequences, kv_heads, splits),
+        (sequences, heads.kv_heads, config.splits),
         (*_operands(builder), scratch(DType.FLOAT32), counters()),
-        num_warps=4,
-        num_stages=stages,
+        num_warps=config.num_warps,
+        num_stages=config.stages,
         **_shared(call),
-        kv_heads=kv_heads,
-        group=group,
-        width=width,
-        page_size=cache.shape[3],
-        max_pages=table.shape[1],
-        **strides(query=query, y=call.outputs[0]),
-        splits=splits,
+        splits=config.splits,
         block_g=max(_SMALLEST_DOT, block_c),
         block_c=block_c,
-        block_t=32 if wide else 64,
+        block_t=config.block_t,
         block_d=block_d,
-        stages=stages,
-        lines=next_power_of_two(width * query.dtype.itemsize // 128),
+        stages=config.stages,
+        lines=next_power_of_two(heads.width * heads.dtype.itemsize // 128),
     )
-    if splits == 1:
+    if config.splits == 1:
         return LaunchPlan((launch,))
-    areas = sequences * kv_heads
-    return LaunchPlan((launch,), areas * splits * block_c * (block_d + 2) * 4, areas * 4)
-
-
-def splits_of(blocks: int, size: int) -> int:
-    """Blocks among which each sequence and key head shares its keys, a power of two.
-
-    One block joins what they leave, `size` numbers each, in registers.
-    """
-    wanted = next_power_of_two(_BLOCKS_WANTED // blocks)
-    return max(1, min(wanted, _MOST_SPLITS, _MOST_JOINED // size))
+    areas = sequences * heads.kv_heads
+    return LaunchPlan((launch,), areas * config.splits * block_c * (block_d + 2) * 4, areas * 4)
 
 
 def plan_rows(call: CallLayout) -> LaunchPlan:
     """Any rows of each sequence, by tiles."""
-    query, cache, table = (call.input(i) for i in range(3))
-    rows, heads, width = query.shape
-    sequences, kv_heads = call.input(3).shape[0], cache.shape[2]
-    wide = query.dtype is DType.FLOAT32
-    block_m = 32 if wide else 128
-    block_m = max(_SMALLEST_DOT, min(block_m, next_power_of_two(rows)))
-    stages = 2 if wide else 3
+    return plan_tiles(call, rows(heads_of(call), call.arch))
+
+
+def plan_tiles(call: CallLayout, config: Rows) -> LaunchPlan:
+    """As `plan_rows`, by `config`."""
+    heads, sequences = heads_of(call), call.input(3).shape[0]
     builder = LaunchBuilder(MODULE, call)
     launch = builder.launch(
         "rows",
-        (-(-rows // block_m) + sequences, heads),
+        (-(-heads.rows // config.block_m) + sequences, heads.kv_heads * heads.group),
         _operands(builder),
-        num_warps=8 if block_m == 128 else 4,
-        num_stages=stages,
-        **_shared(call),
+        num_warps=config.num_warps,
+        num_stages=config.stages,
         sequences=sequences,
-        kv_heads=kv_heads,
-        group=heads // kv_heads,
-        width=width,
-        page_size=cache.shape[3],
-        max_pages=table.shape[1],
-        **strides(query=query, y=call.outputs[0]),
+        **_shared(call),
         block_s=next_power_of_two(sequences),
-        block_m=block_m,
-        block_t=32 if wide else 64,
-        block_d=max(_SMALLEST_DOT, next_power_of_two(width)),
-        stages=stages,
+        block_m=config.block_m,
+        block_t=config.block_t,
+        block_d=max(_SMALLEST_DOT, next_power_of_two(heads.width)),
+        stages=config.stages,
     )
     return LaunchPlan((launch,))
+
+
+def heads_of(call: CallLayout) -> Heads:
+    """The sizes of an attention by its query and cache."""
+    query, cache = call.input(0), call.input(1)
+    kv_heads = cache.shape[2]
+    return Heads(query.shape[0], kv_heads, query.shape[1] // kv_heads, query.shape[2], query.dtype)
 
 
 def _operands(builder: LaunchBuilder) -> tuple[Parameter, ...]:
@@ -130,10 +111,17 @@ def _operands(builder: LaunchBuilder) -> tuple[Parameter, ...]:
 
 
 def _shared(call: CallLayout) -> dict[str, float | int]:
+    heads, query, cache = heads_of(call), call.input(0), call.input(1)
     return {
         "scale": call.number("scale"),
         "window": call.integer("window"),
         "has_sinks": call.inputs[5] is not None,
+        "kv_heads": heads.kv_heads,
+        "group": heads.group,
+        "width": heads.width,
+        "page_size": cache.shape[3],
+        "max_pages": call.input(2).shape[1],
+        **strides(query=query, y=call.outputs[0]),
     }
 
 

@@ -83,6 +83,7 @@ def candidates(product: Product) -> Iterator[OneRow | FewRows]:
         for n, k, warps in itertools.product((1, 2, 4, 8), (512, 1024, 2048, 4096), (2, 4, 8)):
             if 256 <= n * k // warps <= 4096 and k <= next_power_of_two(product.depth):
                 yield OneRow(n, k, warps)
+        return
     block_m = max(_SMALLEST_DOT, next_power_of_two(product.rows))
     for n, k, splits, warps, stages in itertools.product(
         (16, 32, 64, 128), (64, 128, 256), (1, 2, 4, 8), (4, 8), (3, 4, 5)
