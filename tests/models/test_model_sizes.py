@@ -47,6 +47,22 @@ def test_every_size_that_does_not_divide_is_named(
         assert f"legal sizes of {problem.key} for this model: 1, " in problem.remedy
 
 
+def test_only_widths_that_a_model_has_must_divide() -> None:
+    """GPT-OSS has no dense layer, DeepSeek's shared experts are cut as one: 144 wide, 2 x 36."""
+    sizes = ParallelSizes(5, 1, 5, 1, 1)
+    assert not size_problems(tiny_model_config("gpt_oss"), sizes)
+    sparse = {"mlp_only_layers": [], "num_experts": 8, "moe_intermediate_size": 48}
+    assert not size_problems(tiny_model_config("qwen3_moe", **sparse), sizes)
+    dense = tiny_model_config("qwen3_moe", **{**sparse, "mlp_only_layers": [1]})
+    assert [p.key for p in size_problems(dense, sizes)] == ["dense_tp"]
+    shared = tiny_model_config(
+        "deepseek", first_k_dense_replace=0, n_shared_experts=2, moe_intermediate_size=36
+    )
+    assert not size_problems(shared, ParallelSizes(8, 1, 8, 1, 1))
+    (problem,) = size_problems(shared, ParallelSizes(16, 1, 16, 1, 1))
+    assert problem.message == "dense_tp = 16 does not divide the shared experts' width of 72"
+
+
 def fp8_config(**changes: Any) -> dict[str, Any]:
     """DeepSeek's shapes at 256 where it matters, its matrices in blocks of 128 x 128."""
     sizes = {

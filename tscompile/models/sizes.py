@@ -9,6 +9,7 @@ from tscompile.ir.errors import ShardSizeError
 from tscompile.ir.mesh import ParallelSizes, divisors
 from tscompile.models.annotations import CacheLayer, Shard
 from tscompile.models.config import ModelConfig
+from tscompile.models.config.deepseek import DeepseekConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def size_problems(config: ModelConfig, sizes: ParallelSizes) -> tuple[SizeProble
     """Every size that does not divide what it cuts. No tensor is looked at."""
     found = [
         _heads(config, sizes.attn_tp),
-        _divided("dense_tp", sizes.dense_tp, config.intermediate, "an intermediate size of"),
+        _dense(config, sizes.dense_tp),
     ]
     if config.moe is not None:
         experts, width = config.moe.experts, config.moe.width
@@ -61,6 +62,19 @@ def _heads(config: ModelConfig, ranks: int) -> SizeProblem | None:
     if ranks in legal:
         return None
     return _problem("attn_tp", ranks, f"{heads} attention heads and {kv_heads} KV heads", legal)
+
+
+def _dense(config: ModelConfig, ranks: int) -> SizeProblem | None:
+    """Widths divide: of dense layers if there are any, and of shared experts, cut as one."""
+    moe = config.moe
+    if moe is None or moe.dense_layers.intersection(range(config.layers)):
+        problem = _divided("dense_tp", ranks, config.intermediate, "an intermediate size of")
+        if problem is not None:
+            return problem
+    if moe is None or not isinstance(config, DeepseekConfig):
+        return None
+    width = config.shared_experts * moe.width
+    return _divided("dense_tp", ranks, width, "the shared experts' width of") if width else None
 
 
 def _divided(key: str, ranks: int, whole: int, what: str) -> SizeProblem | None:
