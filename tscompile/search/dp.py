@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from tscompile.search.expansion import Expansion
+import numpy as np
+from numpy.typing import NDArray
+
+from tscompile.search.expansion import expanded
 from tscompile.search.frontier import Frontier, cheapest_of_each
-from tscompile.search.graph import Indices, Prices
+from tscompile.search.graph import Indices, Prices, Times
 from tscompile.search.segment import Segment
+
+_BLOCK = 32
+"""States that others are compared with at once."""
 
 
 def explore(segment: Segment, entry: Frontier) -> list[Frontier]:
@@ -16,17 +22,21 @@ def explore(segment: Segment, entry: Frontier) -> list[Frontier]:
     pools[0].append(entry)
     reached: list[Frontier] = []
     for position, pool in enumerate(pools):
-        width = len(segment.live[position])
-        nothing = Frontier(
-            np.zeros((0, width), np.int64), np.zeros(0, np.complex128), np.zeros((0, 4), np.int64)
-        )
-        frontier = undominated(segment, position, cheapest_of_each(pool)) if pool else nothing
+        frontier = _reached(segment, position, pool)
         reached.append(frontier)
-        stage = segment.stages[position] if position < len(segment.stages) else ()
-        for number, choices in enumerate(stage if len(frontier) else ()):
-            candidates = Expansion(segment, position, number, frontier).candidates()
-            pools[position + choices.span].append(candidates)
+        stage = segment.ways[position] if position < len(segment.ways) else ()
+        for ways in stage if len(frontier) else ():
+            pools[position + ways.span].append(expanded(segment, position, ways, frontier))
     return reached
+
+
+def _reached(segment: Segment, position: int, pool: list[Frontier]) -> Frontier:
+    if pool:
+        return undominated(segment, position, cheapest_of_each(pool))
+    width = len(segment.live[position])
+    return Frontier(
+        np.zeros((0, width), np.int64), np.zeros(0, np.complex128), np.zeros((0, 4), np.int64)
+    )
 
 
 def undominated(segment: Segment, position: int, frontier: Frontier) -> Frontier:
@@ -36,38 +46,56 @@ def undominated(segment: Segment, position: int, frontier: Frontier) -> Frontier
     """
     if len(frontier) < 2:
         return frontier
-    prices = frontier.prices
     columns = [
         _Column(segment, position, k, frontier.states[:, k])
         for k in range(len(segment.live[position]))
     ]
-    alive = np.ones(len(frontier), np.bool_)
-    kept: list[int] = []
-    for i in range(len(frontier)):
-        if not alive[i]:
-            continue
-        kept.append(i)
-        imitated = np.full(len(frontier), prices[i], np.complex128)
+    rest, kept = np.arange(len(frontier)), list[Indices]()
+    while len(rest):
+        block, rest = rest[:_BLOCK], rest[_BLOCK:]
+        beaten = np.triu(_imitable(frontier.prices, columns, block, block), 1).any(axis=0)
+        block = block[~beaten]
+        kept.append(block)
+        if len(rest):
+            rest = rest[~_imitable(frontier.prices, columns, block, rest).any(axis=0)]
+    return frontier.only(np.concatenate(kept))
+
+
+def _imitable(
+    prices: Prices, columns: Sequence[_Column], some: Indices, others: Indices
+) -> NDArray[np.bool_]:
+    """[one, other]: whether one of `some` states can do all that the other can for no more.
+
+    Launches and bytes are looked at only where times are equal.
+    """
+    time = np.repeat(prices.real[some, None], len(others), axis=1)
+    for column in columns:
+        time += column.times(some, others)
+    limit = prices.real[others]
+    found = time < limit
+    one, other = np.nonzero(time == limit)
+    if len(one):
+        price = prices[some[one]]
         for column in columns:
-            imitated += column.imitation(int(column.held[i]))
-        alive &= ~(imitated <= prices)
-    return frontier.only(np.array(kept, np.int64))
+            price += column.prices(some[one], others[other])
+        found[one, other] = price <= prices[others[other]]
+    return found
 
 
 class _Column:
-    """One live value over all candidate states."""
+    """One live value over all candidate states: what it costs one holding to do as another does."""
 
     def __init__(self, segment: Segment, position: int, k: int, held: Indices) -> None:
         value = segment.live[position][k]
-        self.held = held
-        self._stock = segment.stocks[value]
+        self._held, self._stock = held, segment.stocks[value]
         self._last = segment.last[position].get(value)
-        self._distinct, self._where = np.unique(held, return_inverse=True)
-        self._known: dict[int, Prices] = {}
+        distinct, self._where = np.unique(held, return_inverse=True)
+        self._times = self._stock.imitation_times(distinct, self._last)
 
-    def imitation(self, holding: int) -> Prices:
-        """For each candidate what it costs `holding` to do as its does."""
-        if holding not in self._known:
-            priced = self._stock.imitation(holding, self._distinct, self._last)
-            self._known[holding] = priced[self._where]
-        return self._known[holding]
+    def times(self, some: Indices, others: Indices) -> Times:
+        """[one, other]: picoseconds for the holding in one state to do as the other's."""
+        return self._times[self._where[some]].take(self._where[others], axis=1)
+
+    def prices(self, some: Indices, others: Indices) -> Prices:
+        """The whole price, for pairs of states."""
+        return self._stock.imitations(self._held[some], self._held[others], self._last)

@@ -22,6 +22,9 @@ from tscompile.search.layout import Digits, MeshAxes, View, legal_placements
 from tscompile.search.steps import Step, StepKind, single_changes
 
 Prices = NDArray[np.complex128]
+Times = NDArray[np.float64]
+"""Picoseconds alone."""
+
 Indices = NDArray[np.int64]
 
 _LAUNCH = 1 << 43

@@ -15,7 +15,7 @@ import numpy as np
 
 from tscompile.cost.model import CostModel, Price
 from tscompile.ir.placement import Placements
-from tscompile.search.graph import UNREACHABLE, Prices, StepGraph, decode, step_graph
+from tscompile.search.graph import UNREACHABLE, Indices, Prices, StepGraph, decode, step_graph
 from tscompile.search.layout import View
 from tscompile.search.steps import Step
 
@@ -53,6 +53,10 @@ class Reshards:
     def between(self, source: int) -> Prices:
         """The cheapest paths from one placement to all."""
         return self._between[source]
+
+    def pairs(self, sources: Indices, targets: Indices) -> Prices:
+        """[source, target]: the cheapest paths between all of these."""
+        return self._between[sources[:, None], targets]
 
     def span(self, root: int, used: Sequence[int]) -> complex:
         """The cheapest tree from `root` to all of `used`."""

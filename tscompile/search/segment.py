@@ -21,6 +21,7 @@ from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
 from tscompile.search.rules import rule_of
 from tscompile.search.strategies import Batch, Rule, batch_of
+from tscompile.search.ways import Ways, ways_of
 
 Offers: TypeAlias = Callable[[Program, Sequence[Operation], Batch], Indices]
 """Which columns of a fused batch of some operations have a kernel."""
@@ -66,6 +67,7 @@ class Segment:
 
     stocks: tuple[Stock, ...]
     stages: tuple[tuple[Choices, ...], ...]
+    ways: tuple[tuple[Ways, ...], ...]
     live: tuple[tuple[int, ...], ...]
     last: tuple[Mapping[int, Indices], ...]
     explored: dict[object, list[Frontier]] = field(default_factory=dict[object, "list[Frontier]"])
@@ -209,15 +211,12 @@ class Compiler:
             for stage in self._stages(program, readers, start, end)
         )
         stocks = tuple(self._stock(program.values[name]) for name in names)
-        last = tuple(
-            {
-                i: _needs(stages, stocks, p, i)
-                for i in live[p]
-                if sum(r >= start + p for r in readers[names[i]]) == 1
-            }
-            for p in range(end - start + 1)
-        )
-        return Segment(stocks, stages, live, last)
+        once = [
+            [i for i in values if sum(r >= start + p for r in readers[names[i]]) == 1]
+            for p, values in enumerate(live)
+        ]
+        ways, last = _ways(stages, stocks, live, once)
+        return Segment(stocks, stages, ways, live, last)
 
     def _stages(
         self, program: Program, readers: Mapping[str, Sequence[int]], start: int, end: int
@@ -288,15 +287,33 @@ def _alike(program: Program, operation: Operation) -> tuple[object, ...]:
     return (operation.kind, views, bound, operation.attributes, operation.detail)
 
 
-def _needs(
-    stages: Sequence[Sequence[Choices]], stocks: Sequence[Stock], position: int, value: int
-) -> Indices:
-    """All placements in which operations from `position` on may read a value."""
+def _ways(
+    stages: Sequence[Sequence[Choices]],
+    stocks: Sequence[Stock],
+    live: Sequence[Sequence[int]],
+    once: Sequence[Sequence[int]],
+) -> tuple[tuple[tuple[Ways, ...], ...], tuple[Mapping[int, Indices], ...]]:
+    """The ways of each stage, and what values that are read once more (`once`) may be needed as.
+
+    From the end on, since the first depends on the second for what comes behind it.
+    """
+    ways: list[tuple[Ways, ...]] = []
+    last: list[Mapping[int, Indices]] = []
+    for position in reversed(range(len(live))):
+        if position < len(stages):
+            batches = [(c.batch, c.inputs, c.outputs, c.prices) for c in stages[position]]
+            ways.insert(0, ways_of(batches, stocks, live[position:], [{}, *last]))
+        last.insert(0, {value: _needs(ways, stocks, value) for value in once[position]})
+    return tuple(ways), tuple(last)
+
+
+def _needs(stages: Sequence[Sequence[Ways]], stocks: Sequence[Stock], value: int) -> Indices:
+    """All placements in which any of the ways may read a value."""
     rows = [
-        choices.requires[choices.inputs.index(value)]
-        for stage in stages[position:]
-        for choices in stage
-        if value in choices.inputs
+        ways.requires[ways.inputs.index(value)]
+        for stage in stages
+        for ways in stage
+        if value in ways.inputs
     ]
     if not rows:
         return np.arange(len(stocks[value].reshards.placements))
