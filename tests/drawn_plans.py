@@ -94,7 +94,7 @@ class Setup:
     def changes(self) -> dict[str, Any]:
         """The HF fields of the model."""
         sizes, dims = self.sizes, self.dims
-        shared = math.gcd(dims.shared, sizes.attn_tp)
+        shared = self._shared()
         kv_heads = sizes.attn_tp // shared if shared > 1 else sizes.attn_tp * dims.kv_heads
         heads = math.lcm(kv_heads, sizes.attn_tp) * dims.queries
         fields: dict[str, Any] = {
@@ -110,6 +110,13 @@ class Setup:
             "max_position_embeddings": 512,
         }
         return fields | self._of_family(heads)
+
+    def _shared(self) -> int:
+        """Ranks that have one KV head together; 1 where so many would not nest with the groups."""
+        sizes = self.sizes
+        shared = math.gcd(self.dims.shared, sizes.attn_tp)
+        experts = (sizes.moe_tp, sizes.moe_tp * sizes.moe_ep)
+        return shared if _nest((shared, sizes.attn_tp, sizes.dense_tp, *experts)) else 1
 
     def _of_family(self, heads: int) -> dict[str, Any]:
         sizes, dims = self.sizes, self.dims

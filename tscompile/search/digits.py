@@ -25,8 +25,8 @@ class Rows:
     def view(self, type_: TensorType, inner: Sequence[Sequence[str]] = ()) -> View:
         """A value of global type `type_` whose dims behind the first the axes `inner` may cut."""
         cut = list(inner or ((),) * len(type_.shape))
-        rows = type_.shape[0] // replicas_of(self.mesh)
-        if rows in (self.draft.tokens, self.draft.sequences):
+        rows, beyond = divmod(type_.shape[0], replicas_of(self.mesh))
+        if not beyond and rows in (self.draft.tokens, self.draft.sequences):
             cut[0] = token_axes(self.mesh, rows)
         return make_view(self.mesh.axes, type_.shape, cut, type_.dtype.itemsize)
 
