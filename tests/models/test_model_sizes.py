@@ -51,7 +51,7 @@ def test_only_widths_that_a_model_has_must_divide() -> None:
     """GPT-OSS has no dense layer, DeepSeek's shared experts are cut as one: 144 wide, 2 x 36."""
     sizes = ParallelSizes(5, 1, 5, 1, 1)
     assert not size_problems(tiny_model_config("gpt_oss"), sizes)
-    sparse = {"mlp_only_layers": [], "num_experts": 8, "moe_intermediate_size": 48}
+    sparse: dict[str, Any] = {"mlp_only_layers": [], "num_experts": 8, "moe_intermediate_size": 48}
     assert not size_problems(tiny_model_config("qwen3_moe", **sparse), sizes)
     dense = tiny_model_config("qwen3_moe", **{**sparse, "mlp_only_layers": [1]})
     assert [p.key for p in size_problems(dense, sizes)] == ["dense_tp"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tscompile.ir.draft import Draft, DraftProgram, DraftWeight
-from tscompile.ir.placement import label
+from tscompile.ir.placement import Placements, label
 from tsruntime.artifact.schema import (
     SCHEMA_VERSION,
     Mesh,
@@ -69,12 +71,13 @@ def _values(mesh: Mesh, program: DraftProgram) -> list[Value]:
     order = dict.fromkeys(
         name for node in program.nodes for name in (*node.inputs, *node.outputs) if name is not None
     )
-    return [_value(mesh, program, name) for name in order]
+    distinct = dict.fromkeys(program.values[name].placements for name in order)
+    labels = {placements: label(mesh, placements) for placements in distinct}
+    return [_value(labels, program, name) for name in order]
 
 
-def _value(mesh: Mesh, program: DraftProgram, name: str) -> Value:
+def _value(labels: Mapping[Placements, str], program: DraftProgram, name: str) -> Value:
     value = program.values[name]
     assert value.storage is not None, f"{name} has no storage"
-    return Value(
-        name, value.type.dtype, value.type.shape, value.storage, label(mesh, value.placements)
-    )
+    type_, storage = value.type, value.storage
+    return Value(name, type_.dtype, type_.shape, storage, labels[value.placements])
