@@ -115,6 +115,8 @@ class Aligner:
             theirs = [e for e in right if e.module == module]
             self._collectives(raw, _talking(ours), _talking(theirs))
             self._kernels(raw, module, ours, theirs)
+        raw.gone.sort(key=left.index)  # not by module, whose order both sides have a say in
+        raw.come.sort(key=right.index)
         return raw
 
     def _collectives(self, raw: _Raw, ours: list[Entry], theirs: list[Entry]) -> None:

@@ -118,8 +118,10 @@ class Rename:
 class Diff:
     """Everything that differs; `links` name the levels of links of each side, innermost first.
 
-    `programs` are those that both have. `memory` lists what changed; `held` is the whole of a rank,
-    before and after.
+    `programs` are those that both have; `others` what differs in a way that nothing else tells:
+    programs whose kernels only change places, or move and compute otherwise at the same price, or
+    whose arena does; `weights`, where no program does. `memory` lists what changed; `held` is the
+    whole of a rank, before and after.
     """
 
     before: str
@@ -134,6 +136,7 @@ class Diff:
     kernels: tuple[KernelChange, ...] = ()
     memory: tuple[MemoryChange, ...] = ()
     placements: tuple[PlacementChange, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -146,6 +149,7 @@ class Diff:
             or self.kernels
             or self.memory
             or self.placements
+            or self.others
         )
 
 
@@ -195,6 +199,7 @@ def mirrored(diff: Diff) -> Diff:
                 key=placement_order,
             )
         ),
+        others=diff.others,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tscompile.communication.groups import likeness
 from tscompile.communication.numbers import Bucket
@@ -17,6 +17,7 @@ from tscompile.communication.plan import (
     WeightLayout,
 )
 from tscompile.communication.prices import Prices
+from tscompile.communication.printer import golden_text
 from tscompile.diff.align import HEAD, TAIL, Aligner, Found, FoundKernels
 from tscompile.diff.changes import (
     CollectiveChange,
@@ -44,7 +45,7 @@ def compare(before: CommunicationPlan, after: CommunicationPlan) -> Diff:
     aligner = Aligner(old.mesh, after.mesh, pins=not (old.unpinned or after.unpinned))
     aligned = [(p, q, *aligner.compare(p, q)) for p, q in pairs]
     old_prices, new_prices = Prices(old), Prices(after)
-    return Diff(
+    diff = Diff(
         before=before.name,
         after=after.name,
         programs=tuple(q.name for _, q in pairs),
@@ -58,6 +59,23 @@ def compare(before: CommunicationPlan, after: CommunicationPlan) -> Diff:
         memory=tuple(_memory(before, after)),
         placements=_placements(old, after),
     )
+    return replace(diff, others=tuple(_others(diff, old, after, pairs)))
+
+
+def _others(
+    diff: Diff,
+    old: CommunicationPlan,
+    new: CommunicationPlan,
+    pairs: Sequence[tuple[ProgramPlan, ProgramPlan]],
+) -> Iterator[str]:
+    told = {load.program for load in diff.loads}
+    for change in (*diff.collectives, *diff.kernels):
+        told.update(change.programs)
+    same = old.mesh == new.mesh and old.unpinned == new.unpinned
+    untold = [q.name for p, q in pairs if same and p != q and q.name not in told]
+    yield from untold
+    if diff.is_empty and not untold and golden_text(old) != golden_text(new):
+        yield "weights"
 
 
 def _bucket(program: ProgramPlan) -> tuple[str, str, int, int]:
@@ -87,6 +105,7 @@ def _described(plan: CommunicationPlan) -> dict[str, str]:
         "topology": target.topology,
         "world": str(mesh.world),
         **{name: str(mesh.size(axes)) for name, axes in sorted(mesh.groups.items())},
+        "layers": str(len({n for cache in pool.caches for n in cache.layers})),
         "max_model_len": str(limits.max_model_len),
         "max_batch": str(limits.max_batch),
         "token_budget": str(limits.token_budget),
@@ -205,9 +224,10 @@ def _placements(old: CommunicationPlan, new: CommunicationPlan) -> tuple[Placeme
     )
     nowhere = ((), "")
     changes = (
-        PlacementChange(key[0], (one.get(key) or other[key])[0], before, after)
+        PlacementChange(key[0], tuple(sorted({*old_at, *new_at})), before, after)
         for key in {**one, **other}
-        if (before := one.get(key, nowhere)[1]) != (after := other.get(key, nowhere)[1])
+        for (old_at, before), (new_at, after) in [(one.get(key, nowhere), other.get(key, nowhere))]
+        if before != after
     )
     return tuple(sorted(changes, key=placement_order))
 

@@ -32,17 +32,32 @@ def recipe_at(revision: str, path: str) -> Generator[Recipe]:
     checkpoints are seldom in git. They are there until the block ends. Raises RevisionError, and
     what loading a recipe raises.
     """
-    root = Path(_git(Path(), "rev-parse", "--show-toplevel").decode().strip())
-    inside = os.path.relpath(path, root) if path.startswith("./") else os.path.normpath(path)
-    tree = _Tree(
-        root, _git(root, "rev-parse", "--verify", f"{revision}^{{commit}}").decode().strip()
-    )
-    text = _git(root, "show", f"{tree.commit}:{inside}").decode("utf-8", "replace")
+    tree = _tree(revision)
+    inside = _inside(tree, path)
+    text = text_at(revision, path)
     document = parse_document(text, f"git:{revision}:{inside}")
     with TemporaryDirectory(prefix="tscompile-") as folder:
         for key in _FILES:
             _point(document.data, key, tree, Path(inside).parent, Path(folder))
         yield validate(document)
+
+
+def text_at(revision: str, path: str) -> str:
+    """The text of a file at a revision. Raises RevisionError."""
+    tree = _tree(revision)
+    shown = _git(tree.root, "show", f"{tree.commit}:{_inside(tree, path)}")
+    return shown.decode("utf-8", "replace")
+
+
+def _tree(revision: str) -> _Tree:
+    root = Path(_git(Path(), "rev-parse", "--show-toplevel").decode().strip())
+    commit = _git(root, "rev-parse", "--verify", f"{revision}^{{commit}}")
+    return _Tree(root, commit.decode().strip())
+
+
+def _inside(tree: _Tree, path: str) -> str:
+    """A path from the repository's root."""
+    return os.path.relpath(path, tree.root) if path.startswith("./") else os.path.normpath(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What may be compared: an artifact, a plan file, a recipe, or a recipe as it was at a revision."""
+"""What may be compared: an artifact, a plan file, a recipe; the last two also at a revision."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from tscompile.communication.extraction import communication
 from tscompile.communication.parser import FIRST_WORD, parse_golden
 from tscompile.communication.plan import CommunicationPlan
 from tscompile.diff.errors import SideError
-from tscompile.diff.revision import recipe_at
+from tscompile.diff.revision import recipe_at, text_at
 from tscompile.recipe import load
 from tsruntime.artifact.load import load_plan
 
 GIT = "git:"
 """How a side begins that is read from git: `git:REV:recipes/x.yaml`."""
+
+SUFFIX = ".plan"
+"""How the name of a plan file ends."""
 
 _REMEDY = "give an artifact, a .plan file, a recipe, or git:REV:recipes/x.yaml"
 
@@ -29,6 +32,8 @@ def read_side(source: str) -> CommunicationPlan:
         revision, _, path = source.removeprefix(GIT).partition(":")
         if not revision or not path:
             raise SideError(f"{source!r} names no file of a revision", remedy=_REMEDY)
+        if path.endswith(SUFFIX):
+            return parse_golden(text_at(revision, path), source)
         with recipe_at(revision, path) as recipe:
             return planned(recipe)
     path = Path(source)
@@ -44,4 +49,4 @@ def read_side(source: str) -> CommunicationPlan:
 def _is_plan(path: Path) -> bool:
     first = FIRST_WORD.encode()
     with path.open("rb") as file:
-        return path.suffix == ".plan" or file.read(len(first)) == first
+        return path.suffix == SUFFIX or file.read(len(first)) == first

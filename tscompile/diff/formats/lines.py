@@ -194,6 +194,14 @@ def _listed(names: Sequence[str]) -> str:
     return shown if more <= 0 else f"{shown} and {more} more"
 
 
+def others(diff: Diff) -> Iterator[str]:
+    """What differs in order, work or arena alone."""
+    if diff.others:
+        named = [name for name in diff.others if name in diff.programs]
+        shown = program_names(named, diff.programs) if named else ", ".join(diff.others)
+        yield f"order, work or arena of what runs in {shown}"
+
+
 def summary(diff: Diff) -> str:
     """The whole comparison in one line."""
     if diff.is_empty:
@@ -250,5 +258,6 @@ TOPICS: Mapping[str, Callable[[Diff], Iterator[str]]] = {
     "kernel": kernels,
     "memory": memory,
     "placement": placements,
+    "other": others,
 }
 """What there are lines about, in the order in which they print."""

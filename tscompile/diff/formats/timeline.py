@@ -56,7 +56,7 @@ def timeline(side: str, prices: Prices, program: ProgramPlan, step: int, layer: 
     text = time_text(step_time(prices, program))
     bars = [
         Bar(
-            f"one of layers {ranges(kind.layers)}",
+            f"{'one of layers' if kind.times > 1 else 'layer'} {ranges(kind.layers)}",
             time_text(_time(prices, kind.entries)),
             tuple(_entries(prices, kind.entries, layer)),
         )
