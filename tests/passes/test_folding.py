@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import Family
+from checkpoints import FAMILIES, Family
 from compile_requests import tiny_model_config, tiny_request
 from drawn_plans import SPARSE, Dims, Setup, legal_sizes
 from hypothesis import given, settings
@@ -50,28 +50,28 @@ def whole() -> Iterator[pytest.MonkeyPatch]:
 
 def test_a_run_keeps_its_ends_and_one_layer_for_all_others() -> None:
     graph = _graph("llama", 20)
-    folded = fold(graph, 2)
-    assert folded.repeats == (Repeat(3, 1, 15),)  # layer 0 reads the embedding, like none else
-    assert folded.caches == graph.caches[:6]
+    folded = fold(graph, 2, 3)
+    assert folded.repeats == (Repeat(3, 1, 14),)  # layer 0 reads the embedding, like none else
+    assert folded.caches == graph.caches[:7]
     assert {p.name for p in folded.parameters} < {p.name for p in graph.parameters}
-    assert len(folded.nodes) == len(fold(_graph("llama", 61), 2).nodes)
+    assert len(folded.nodes) == len(fold(_graph("llama", 61), 2, 3).nodes)
 
 
 def test_the_first_dense_layers_are_a_run_of_their_own() -> None:
-    folded = fold(_graph("qwen3_moe", 24, mlp_only_layers=list(range(9)), **MOE), 1)
+    folded = fold(_graph("qwen3_moe", 24, mlp_only_layers=list(range(9)), **MOE), 1, 1)
     assert folded.repeats == (Repeat(2, 1, 6), Repeat(5, 1, 13))
 
 
 def test_window_and_full_layers_repeat_with_period_two() -> None:
-    folded = fold(_graph("gpt_oss", 16), 1)
+    folded = fold(_graph("gpt_oss", 16), 1, 1)
     assert folded.repeats == (Repeat(3, 2, 5),)
     assert [layer.group for layer in folded.caches] == ["window", "full"] * 4
 
 
 def test_short_runs_and_unequal_layers_stay() -> None:
-    assert fold(few := _graph("llama", 6), 2) is few
+    assert fold(few := _graph("llama", 6), 2, 2) is few
     odd = _graph("qwen3_moe", 9, mlp_only_layers=[2, 5, 6], **MOE)
-    assert fold(odd, 2) is odd
+    assert fold(odd, 2, 2) is odd
 
 
 def test_unrolled_and_rolled_are_inverse() -> None:
@@ -97,9 +97,9 @@ def test_runs_cover_a_sequence() -> None:
 @st.composite
 def _setups(draw: st.DrawFn) -> Setup:
     """Tiny models of all families, alike layers few or many, kinds that alternate."""
-    family: Family = draw(st.sampled_from(("llama", "mistral", "qwen3_moe", "deepseek", "gpt_oss")))
+    family = draw(st.sampled_from(FAMILIES))
     world = draw(st.sampled_from((1, 2, 3, 4)))
-    layers = draw(st.integers(1, 9) if family != "gpt_oss" else st.sampled_from((3, 13)))
+    layers = draw(st.integers(1, 9) if family != "gpt_oss" else st.sampled_from((3, 15)))
     dims = Dims(
         layers=layers,
         hidden=draw(st.integers(1, 3)),
@@ -140,12 +140,12 @@ def test_where_ends_are_too_short_more_layers_stay(monkeypatch: pytest.MonkeyPat
     wanted = compile_plan(asked)
     tried: list[int] = []
 
-    def folding(graph: Graph, ends: int) -> Graph:
-        tried.append(ends)
-        return fold(graph, ends)
+    def folding(graph: Graph, lead: int, trail: int) -> Graph:
+        tried.append(trail)
+        return fold(graph, lead, trail)
 
     monkeypatch.setattr(pipeline, "fold", folding)
-    monkeypatch.setattr(pipeline, "_ENDS", (1, 2))
+    monkeypatch.setattr(pipeline, "_ENDS", ((2, 1), (3, 2)))
     assert compile_plan(asked) == wanted
     assert tried == [1, 2]
 
@@ -170,7 +170,7 @@ def test_what_passes_visit_does_not_grow_with_the_layers(monkeypatch: pytest.Mon
 
 
 def test_errors_name_the_models_own_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dense layers 0 to 9, of which six stay: the experts' first layer is then the seventh."""
+    """Dense layers 0 to 9, of which seven stay: the experts' first layer is then the eighth."""
     asked = _request("qwen3_moe", 12, 2, mlp_only_layers=list(range(10)), **MOE)
 
     def refuse(draft: Draft) -> Draft:

@@ -62,17 +62,18 @@ def bucketed(request: CompileRequest) -> Draft:
     return _passed(_traced(request), request, Stage.PLAN_BUCKETS)
 
 
-_ENDS = (2, 4, 8)
-"""Periods that stay at each end of a run of equal layers, fewest first.
+_ENDS = ((3, 2), (6, 4), (12, 8))
+"""Periods that stay at the two ends of a run of equal layers, fewest first.
 
-The first layers and the last may be placed otherwise than those between, which then are alike.
+The first layers and the last may be placed otherwise than those between, which then are alike, and
+it takes a few layers until each lies in the arena where the one before it lay.
 """
 
 
 def _compiled(request: CompileRequest, last: Stage) -> tuple[Draft, Draft]:
     """The draft after the pass `last`, with repeated layers as they were compiled and unfolded."""
     graph = _traced(request)
-    for folded in (fold(graph, ends) for ends in _ENDS):
+    for folded in (fold(graph, *ends) for ends in _ENDS):
         if not folded.repeats:
             break
         try:

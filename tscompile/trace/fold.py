@@ -13,25 +13,26 @@ from tscompile.ir.repeats import Names, Repeat, runs, unrolled
 T = TypeVar("T")
 
 
-def fold(graph: Graph, ends: int) -> Graph:
+def fold(graph: Graph, lead: int, trail: int) -> Graph:
     """The graph of a model with fewer layers, numbered anew, whose `repeats` say what is left out.
 
     Layers are equal if they differ in nothing but the numbers in their names: their own, and that
-    of the layer before. A run of equal ones may have any period; of one that is long enough, `ends`
-    periods at each end stay, and the one between stands for all the others. The graph itself comes
-    back where no run is long enough, or layers do not simply follow one another.
+    of the layer before. A run of equal ones may have any period; of one that is long enough, `lead`
+    periods at its begin and `trail` at its end stay, and one stands for all those between. The
+    graph itself comes back where no run is long enough, or layers do not follow one another.
     """
     kept, number, repeats = list[int](), list[int](), list[Repeat]()
     for run in runs(_keys(graph)):
-        start, head, end = len(kept), ends * run.period, run.first + run.period * run.count
-        count = run.count - 2 * ends
+        start, end = len(kept), run.first + run.period * run.count
+        head, tail = lead * run.period, trail * run.period
+        count = run.count - lead - trail
         if count < 2:
             number += range(start, start + end - run.first)
             kept += range(run.first, end)
             continue
-        local = range(start, start + 2 * head + run.period)
+        local = range(start, start + head + run.period + tail)
         number += unrolled(local, (Repeat(head, run.period, count),))
-        kept += [*range(run.first, run.first + head + run.period), *range(end - head, end)]
+        kept += [*range(run.first, run.first + head + run.period), *range(end - tail, end)]
         repeats.append(Repeat(start + head, run.period, count))
     inner = {n for r in repeats for n in range(r.first, r.last)}
     if not repeats or _reaches(graph, {layer for layer, n in enumerate(number) if n in inner}):
