@@ -18,6 +18,7 @@ from tscompile.communication.plan import (
     Section,
     WeightLayout,
 )
+from tscompile.communication.printer import END
 from tskernels.schema import DType
 from tsruntime.artifact.schema import Axis, Limits, Mesh, Phase, Target
 
@@ -81,9 +82,6 @@ class _Lines:
         while (line := self.next()) != "}":
             yield line
 
-    def more(self) -> bool:
-        return any(self.lines[self.at :])
-
 
 def _match(pattern: re.Pattern[str], line: str) -> tuple[str, ...]:
     found = pattern.fullmatch(line)
@@ -113,7 +111,7 @@ def _plan(lines: _Lines) -> CommunicationPlan:
     _words(lines.next(), "weights", 1)
     weights = tuple(_weight(line) for line in lines.block())
     programs: list[ProgramPlan] = []
-    while lines.more():
+    while lines.peek() != END:
         programs += _group(lines)
     return CommunicationPlan(
         name=name,

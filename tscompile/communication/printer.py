@@ -27,6 +27,9 @@ from tscompile.communication.plan import (
     WeightLayout,
 )
 
+END = "end"
+"""The last line: a file that was cut short lacks it."""
+
 
 def golden_text(plan: CommunicationPlan) -> str:
     """The whole plan; equal plans give equal texts."""
@@ -35,6 +38,7 @@ def golden_text(plan: CommunicationPlan) -> str:
     lines.append("}")
     for group in grouped(plan.programs):
         lines += ["", *_group(group)]
+    lines += ["", END]
     return "\n".join(lines) + "\n"
 
 
