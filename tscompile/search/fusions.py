@@ -31,6 +31,9 @@ SIDE_BY_SIDE: tuple[tuple[str, ...], ...] = (
 )
 """Likewise, of queries and keys, which share nothing."""
 
+LONGEST = max(len(kinds) for kinds in (*CHAINS, *SIDE_BY_SIDE))
+"""Ops of the longest of these."""
+
 R, P, S0 = REPLICATE, PARTIAL, Shard(0)
 
 Flags = NDArray[np.bool_]
@@ -249,7 +252,7 @@ def _places(
     for i, choices in enumerate(legal):
         reduces[i] = np.array([word is reduction.along for word in choices])[grid[i]]
     kept = reduces.any(axis=0)
-    if legal and reduction.along[2] == S0:
+    if legal and reduction.along[1] == S0:
         whole = np.stack(
             [_is_whole(words, column) for words, column in zip(legal, grid, strict=True)]
         )

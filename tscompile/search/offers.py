@@ -18,8 +18,8 @@ from tscompile.ir.graph import Node
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, Shard, axes_with
 from tscompile.rewrites.table import REWRITES
 from tscompile.search.fused_ops import CHAINS, PACKED, REDUCTIONS
-from tscompile.search.graph import Indices, step_graph
-from tscompile.search.layout import tile_shape
+from tscompile.search.graph import Indices, StepGraph, step_graph
+from tscompile.search.layout import MeshAxes, tile_shape
 from tscompile.search.program import Operation, Program
 from tscompile.search.reading import Reading
 from tscompile.search.strategies import Batch
@@ -43,17 +43,22 @@ class Offers:
         self._reading, self._target, self._registry = reading, target, registry
 
     def __call__(self, program: Program, operations: Sequence[Operation], batch: Batch) -> Indices:
-        """The columns of a fused batch of `operations` that are offered."""
+        """The columns of a fused batch of `operations` that are offered.
+
+        Those of equal tiles are looked up once; of a reduction's, only the summand that is due
+        counts, since how the rest lies follows from it.
+        """
         nodes = [self._reading.nodes[operation.name] for operation in operations]
         everything = np.arange(len(batch))
         if batch.kind in PACKED:
             return everything if packable(self._reading.draft, nodes) else everything[:0]
         graphs = [step_graph(program.axes, program.values[name].digits) for name in batch.places()]
         rows = list(batch.places().values())
-        partial = [_partial_ranks(program, graph.placements) for graph in graphs]
         keys = [
-            np.concatenate([g.cuts[r], p[r, None]], axis=1)
-            for g, r, p in zip(graphs, rows, partial, strict=True)
+            np.concatenate([graph.cuts[row], partial[row, None]], axis=1)
+            for graph, row in zip(graphs, rows, strict=True)
+            for partial in (_partial_ranks(program.axes, graph),)
+            if batch.kind not in REDUCTIONS or partial[row].max() > 1
         ]
         _, first, same = np.unique(
             np.concatenate(keys, axis=1), axis=0, return_index=True, return_inverse=True
@@ -200,9 +205,11 @@ def _twice(type_: TensorType | None) -> TensorType | None:
     return replace(type_, shape=(2 * rows, *others))
 
 
-def _partial_ranks(program: Program, placements: Sequence[Placements]) -> Indices:
+def _partial_ranks(axes: MeshAxes, graph: StepGraph) -> Indices:
     """Over how many ranks each placement is due to be reduced."""
-    sizes = np.array([axis.size for axis in program.axes], np.int64)
-    partial = np.array([[p == PARTIAL for p in row] for row in placements], np.bool_)
-    found: Indices = np.where(partial, sizes, 1).prod(axis=1)
-    return found
+    ranks = np.ones(len(graph.placements), np.int64)
+    numbers = np.arange(len(graph.placements))
+    for axis, choices, stride in zip(axes, graph.choices, graph.strides, strict=True):
+        partial = np.array([choice == PARTIAL for choice in choices], np.bool_)
+        ranks *= np.where(partial[numbers // stride % len(choices)], axis.size, 1)
+    return ranks

@@ -12,7 +12,7 @@ import numpy as np
 
 from tscompile.cost.model import CostModel, Price
 from tscompile.search.frontier import Frontier
-from tscompile.search.fusions import batches_at
+from tscompile.search.fusions import LONGEST, batches_at
 from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.holdings import Stock
 from tscompile.search.layout import View
@@ -112,6 +112,7 @@ class Compiler:
         self._mode = ""
         self._stocks: dict[View, Stock] = {}
         self._batches: dict[object, Batch] = {}
+        self._fused: dict[object, list[Batch]] = {}
         self._segments: dict[object, Segment] = {}
         self._kinds: dict[object, int] = {}
         self._kind_of: dict[int, tuple[Program, Operation, int]] = {}
@@ -232,10 +233,15 @@ class Compiler:
         for position, batch in enumerate(single):
             found = [batch]
             if self._fuse:
-                fused = batches_at(
-                    self.costs, operations, position, program.values, single, dead_after
-                )
-                found += [self._offered(program, operations[position:], b) for b in fused]
+                window = _Window(program, readers, operations[position:], start + position)
+                key = (self._mode, self._offers is None, window.key(self._kind))
+                if key not in self._fused:
+                    fused = batches_at(
+                        self.costs, operations, position, program.values, single, dead_after
+                    )
+                    offered = [self._offered(program, operations[position:], b) for b in fused]
+                    self._fused[key] = window.numbered(offered)
+                found += window.named(self._fused[key])
             admitted = [self._admitted(program, b) for b in found]
             stages.append([b for b in admitted if len(b)])
         return stages
@@ -270,6 +276,59 @@ class Compiler:
             batch.prices(self.costs),
             batch,
         )
+
+
+class _Window:
+    """The ops that a fused kernel may take from a position on, their values by number."""
+
+    def __init__(
+        self,
+        program: Program,
+        readers: Mapping[str, Sequence[int]],
+        operations: Sequence[Operation],
+        start: int,
+    ) -> None:
+        self._program = program
+        self._operations = operations[:LONGEST]
+        names = (n for op in self._operations for n in (*op.inputs, *op.outputs))
+        self._names = tuple(dict.fromkeys(names))
+        self._last = tuple(
+            max(-1, min(LONGEST, max(readers[v], default=-1) - start))
+            for op in self._operations
+            for v in op.outputs
+        )
+
+    def key(self, kind: Callable[[Program, Operation], int]) -> tuple[object, ...]:
+        """Equal for windows that are the same but for names."""
+        number = {name: i for i, name in enumerate(self._names)}
+        wiring = tuple(
+            (
+                kind(self._program, op),
+                tuple(number[v] for v in op.inputs),
+                tuple(number[v] for v in op.outputs),
+            )
+            for op in self._operations
+        )
+        return (wiring, self._last)
+
+    def numbered(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Batches with numbers in place of names."""
+        return _renamed(batches, {name: str(i) for i, name in enumerate(self._names)})
+
+    def named(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Numbered batches with this window's names."""
+        return _renamed(batches, {str(i): name for i, name in enumerate(self._names)})
+
+
+def _renamed(batches: Sequence[Batch], names: Mapping[str, str]) -> list[Batch]:
+    return [
+        replace(
+            batch,
+            inputs=tuple(names[v] for v in batch.inputs),
+            outputs=tuple(names[v] for v in batch.outputs),
+        )
+        for batch in batches
+    ]
 
 
 def _definitions(program: Program) -> dict[str, int]:
