@@ -87,7 +87,8 @@ def main() -> None:
         show(row)
     for tokens in options.prefill:
         took = statistics.median(prefill(executor, tokens) for _ in range(3))
-        print(f"prefill of {tokens} tokens: {took:.2f} ms")
+        print(f"prefill of {tokens} tokens: {took:.2f} ms, the last chunk's ops:")
+        show_groups(_groups(executor, _chunk_program(plan, tokens), tokens))
     if options.out:
         options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 
@@ -97,7 +98,11 @@ def show(row: Row) -> None:
         f"{row.program} at {row.context}: step {row.step:.3f} ms, graph {row.graph:.3f},"
         f" floor {row.floor:.3f}, cuBLAS's linears {row.cublas:.3f}"
     )
-    for group in row.groups:
+    show_groups(row.groups)
+
+
+def show_groups(groups: Sequence[Group]) -> None:
+    for group in groups:
         each = group.milliseconds * 1e3 / group.launches
         print(
             f"    {group.name:42} {group.launches:4} x {each:8.2f} us ="
@@ -157,18 +162,22 @@ def decode_batch(plan: Plan, index: int, context: int) -> ForwardBatch:
 def prefill(executor: DeviceExecutor, tokens: int) -> float:
     """Milliseconds for the first `tokens` of one sequence, in the largest chunks that fit."""
     plan = executor.plan
-    sizes = {p.tokens: i for i, p in enumerate(plan.programs) if p.phase is Phase.EXTEND}
-    fitting = [size for size in sizes if size <= tokens] or [min(sizes)]
-    size = max(fitting)
+    index = _chunk_program(plan, tokens)
+    size = plan.programs[index].tokens
     batches = [
-        chunk(plan, sizes[size], first, min(first + size, tokens))
-        for first in range(0, tokens, size)
+        chunk(plan, index, first, min(first + size, tokens)) for first in range(0, tokens, size)
     ]
     executor.run(batches[0])
     begin = time.perf_counter()
     for batch in batches:
         executor.run(batch)
     return (time.perf_counter() - begin) * 1e3
+
+
+def _chunk_program(plan: Plan, tokens: int) -> int:
+    """The largest extend program that the tokens fill, or the smallest one."""
+    sizes = {p.tokens: i for i, p in enumerate(plan.programs) if p.phase is Phase.EXTEND}
+    return sizes[max([size for size in sizes if size <= tokens] or [min(sizes)])]
 
 
 def chunk(plan: Plan, index: int, first: int, last: int) -> ForwardBatch:
@@ -247,7 +256,8 @@ def _bytes(plan: Plan, program: Program, op: Op | None, context: int) -> float:
     if op.op == "attention":
         (cache,) = [values[n] for n in op.inputs if n and values[n].storage.kind == "cache"]
         token = prod(cache.shape) // (cache.shape[0] * cache.shape[3])
-        total += program.sequences * context * token * cache.dtype.itemsize
+        sequences = program.sequences if program.phase is Phase.DECODE else 1
+        total += sequences * context * token * cache.dtype.itemsize
     return total
 
 

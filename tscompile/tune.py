@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from math import prod
 from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from tskernels.cubin import Cubin, CubinError, compile_function
+from tskernels.cubin import Cubin, CubinError, compile_function, triton_version
 from tskernels.device import cuda_arch
 from tskernels.errors import TsError
-from tskernels.launch import CallLayout, LaunchPlan, Operand
+from tskernels.launch import CallLayout, Function, LaunchPlan, Operand
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
 from tskernels.ops.attention.configs import decode_candidates, rows_candidates
@@ -25,15 +28,20 @@ from tskernels.ops.linear.cuda import plan_product
 from tskernels.schema import DType, TensorType
 from tskernels.tuning.measure import Stopwatch
 from tskernels.tuning.table import Entry
+from tsruntime.artifact.digest import sha256_bytes
 from tsruntime.artifact.schema import Op, Plan, Target, Value
 
-_ROTATION = 400_000_000
-"""Bytes of weights or keys that are read before the first ones come again, beyond any cache."""
+_ROTATION = 8_000_000_000
+"""Bytes of weights or keys that are read before the first ones come again, if `_MOST_CALLS` allow:
+as a model's layers are, beyond what caches hold and what the GPU remembers of addresses.
+"""
+_MOST_CALLS = 36
 
 _CONTEXT = 1024
 """Tokens of each sequence that a measured decode attends to."""
 
-Calls = Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]]
+Cubins: TypeAlias = tuple[Cubin, ...]
+Calls: TypeAlias = Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]]
 
 
 class NothingToMeasure(TsError):
@@ -73,7 +81,7 @@ def measured_on(target: Target) -> str:
 
 
 def problems(plan: Plan) -> dict[str, Problem]:
-    """Every call of the plan that has a key, by it."""
+    """Every call of the plan that has a key, by it; of several the last, which is the largest."""
     found: dict[str, Problem] = {}
     for program in plan.programs:
         values = {value.name: value for value in program.values}
@@ -81,41 +89,55 @@ def problems(plan: Plan) -> dict[str, Problem]:
             make = _MAKERS.get(op.pin)
             if make is not None:
                 problem = make(op, values, plan.target.arch)
-                found.setdefault(problem.key, problem)
+                found[problem.key] = problem
     return found
 
 
-def tuned(wanted: Sequence[Problem], arch: str) -> Iterator[tuple[str, Entry]]:
-    """For each problem the fastest of its options, in order.
+def compile_options(
+    wanted: Sequence[Problem], arch: str, cache: Path
+) -> Iterator[tuple[Problem, tuple[Cubins, ...]]]:
+    """The cubins of each problem's options, from the folder `cache` or compiled on all cores.
 
-    Options are compiled on all cores while those of problems before are measured.
+    None of an option that takes more than the GPU has. No GPU is needed.
     """
-    watch = Stopwatch(arch)
+    cache.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        asked = [[pool.submit(_compile, arch, o.plan) for o in p.options] for p in wanted]
+        asked = [[pool.submit(_compile, arch, o.plan, cache) for o in p.options] for p in wanted]
         for problem, futures in zip(wanted, asked, strict=True):
-            yield problem.key, _fastest(problem, futures, watch)
+            yield problem, tuple(future.result() for future in futures)
 
 
-def _fastest(
-    problem: Problem, futures: Sequence[Future[tuple[Cubin, ...]]], watch: Stopwatch
-) -> Entry:
+def fastest(problem: Problem, cubins: Sequence[Cubins], watch: Stopwatch) -> Entry:
+    """The fastest of the problem's options on torch's current GPU."""
     calls = problem.calls()
     times = [
-        (watch.microseconds(option.plan, cubins, calls), i)
-        for i, (option, future) in enumerate(zip(problem.options, futures, strict=True))
-        if (cubins := future.result())
+        (watch.microseconds(option.plan, made, calls), i)
+        for i, (option, made) in enumerate(zip(problem.options, cubins, strict=True))
+        if made
     ]
     microseconds, best = min(times)
     return Entry(problem.options[best].config, microseconds)
 
 
-def _compile(arch: str, plan: LaunchPlan) -> tuple[Cubin, ...]:
-    """The cubins of the plan's launches; none where one takes more than the GPU has."""
+def _compile(arch: str, plan: LaunchPlan, cache: Path) -> Cubins:
     try:
-        return tuple(compile_function(launch.function, arch) for launch in plan.launches)
+        return tuple(_cached(arch, launch.function, cache) for launch in plan.launches)
     except CubinError:
         return ()
+
+
+def _cached(arch: str, function: Function, cache: Path) -> Cubin:
+    """A cubin and what its launch needs, kept as one file named by all that it is made from."""
+    name = sha256_bytes(repr((arch, triton_version(), function)).encode())
+    path = cache / f"{name[:32]}.cubin"
+    if not path.is_file():
+        cubin = compile_function(function, arch)
+        needs = {f: getattr(cubin, f) for f in ("symbol", "shared_bytes", "num_warps")}
+        staged = path.with_suffix(f".{os.getpid()}")
+        staged.write_bytes(json.dumps(needs).encode() + b"\n" + cubin.data)
+        staged.replace(path)
+    needs, data = path.read_bytes().split(b"\n", 1)
+    return Cubin(data, **json.loads(needs))
 
 
 def _linear(op: Op, values: dict[str, Value], arch: str) -> Problem:
@@ -129,7 +151,7 @@ def _linear(op: Op, values: dict[str, Value], arch: str) -> Problem:
 
     def calls() -> Calls:
         size = weight * product.depth * product.dtype.itemsize
-        count = max(2, min(16, _ROTATION // size + 1))
+        count = max(2, min(_MOST_CALLS, _ROTATION // size))
         x, y = _random(call.input(0)), _random(call.outputs[0])
         weights = [_random(call.input(1)) for _ in range(count)]
         return [((x, weight), (y,)) for weight in weights]
@@ -156,7 +178,7 @@ def _attention(op: Op, values: dict[str, Value], arch: str) -> Problem:
         pages = -(-length // size)
         used = sequences if decodes else 1
         shape = (1 + used * pages, *call.input(1).shape[1:])
-        count = max(2, min(36, _ROTATION // (2 * prod(shape)) + 1))
+        count = max(2, min(_MOST_CALLS, _ROTATION // (heads.dtype.itemsize * prod(shape))))
         table = torch.zeros(sequences, width, dtype=torch.int32)
         table[:used, :pages] = 1 + torch.arange(used * pages).view(used, pages)
         lengths = torch.zeros(sequences, dtype=torch.int32)

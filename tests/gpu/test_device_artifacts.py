@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,27 @@ def test_a_graph_gives_the_bits_of_its_launches_one_by_one(
             assert eager.greedy is not None
             assert (tokens[:count] == eager.greedy[:count]).all()
             assert (logits[:count].float().argmax(-1).cpu().numpy() == tokens[:count]).all()
+
+
+def test_steps_allocate_nothing_and_a_row_takes_its_slots_last_token(
+    tiny_hf: TinyHf, tmp_path: Path
+) -> None:
+    executor = executor_of(tiny(tmp_path / "a", tiny_hf("qwen3"), "bfloat16", CUDA))
+    program = next(i for i, p in enumerate(executor.plan.programs) if p.name == "decode_4")
+    batch = batch_of(executor, program, [30, 47, 64, 81])
+    first = executor.run(batch).greedy
+    assert first is not None
+    known = replace(batch, token_ids=first[:4].copy())
+    counts = torch.cuda.memory_stats()["allocation.all.allocated"]
+    told = executor.run(known)
+    logits = told.logits.clone()
+    torch.cuda.synchronize()
+    executor.run(batch)
+    fed = executor.launch(replace(batch, token_ids=np.full(4, -1, np.int32)))()
+    assert torch.equal(fed.logits[:4], logits[:4])
+    for _ in range(10):
+        executor.run(known)
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == counts + 1  # the clone
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

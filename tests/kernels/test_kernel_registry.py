@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -116,3 +117,13 @@ def test_a_plug_in_may_not_take_a_built_in_name(
     install(monkeypatch, ("two", "ts_example_kernels:register"))
     with pytest.raises(DuplicateKernelError, match=r"add\.example is registered twice"):
         kernels.load_plugins()
+
+
+def test_the_table_needs_neither_triton_nor_cuda_core() -> None:
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('triton', 'cuda')));"
+    asked = "from tskernels.registry import REGISTRY; print('linear.triton' in REGISTRY.names())"
+    done = subprocess.run([sys.executable, "-c", f"{blocked} {asked}"], capture_output=True)
+    assert done.stdout == b"True\n", done.stderr
+    missing = "from tskernels.cubin import triton_version; triton_version()"
+    done = subprocess.run([sys.executable, "-c", f"{blocked} {missing}"], capture_output=True)
+    assert b"TS0406" in done.stderr

@@ -33,7 +33,7 @@ from tsruntime.kv_cache.table import PageTable
 _IN_FLIGHT = 2
 """Steps that may be launched before the first of them has ended."""
 
-_SPARE_BYTES = 1 << 30
+SPARE_BYTES = 1 << 30
 """What the driver, the graphs and the libraries take beside what the plan counts."""
 
 
@@ -292,7 +292,7 @@ def check_memory(plan: Plan, launches: Launches, index: int) -> None:
         "KV cache": pool_bytes(plan.kv_cache),
         "arena": max(p.arena_bytes for p in plan.programs),
         "shared areas": launches.scratch_bytes + launches.counter_bytes,
-        "driver and libraries": _SPARE_BYTES,
+        "driver and libraries": SPARE_BYTES,
     }
     if sum(parts.values()) > free:
         sums = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in parts.items())

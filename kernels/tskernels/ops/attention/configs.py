@@ -87,11 +87,11 @@ def most_splits(heads: Heads) -> int:
 
 def decode_candidates(heads: Heads) -> Iterator[Decode]:
     """All block sizes worth measuring for one row a sequence of two-byte numbers."""
-    for splits, block_t, warps, stages in itertools.product(
-        (1, 2, 4, 8, 16), (32, 64, 128), (2, 4, 8), (2, 3, 4)
+    for splits, (block_t, warps), stages in itertools.product(
+        (1, 2, 4, 8, 16), ((32, 2), (64, 4), (128, 4), (128, 8)), (2, 3, 4)
     ):
         blocks = heads.rows * heads.kv_heads * splits
-        if splits <= most_splits(heads) and 64 <= blocks <= 2048:
+        if splits <= most_splits(heads) and 128 <= blocks <= 1024:
             yield Decode(splits, block_t, warps, stages)
 
 

@@ -80,13 +80,13 @@ def from_entry(entry: Mapping[str, int]) -> OneRow | FewRows:
 def candidates(product: Product) -> Iterator[OneRow | FewRows]:
     """All block sizes worth measuring for at most 64 rows of two-byte numbers."""
     if product.rows == 1:
-        for n, k, warps in itertools.product((1, 2, 4, 8), (512, 1024, 2048, 4096), (2, 4, 8)):
-            if 256 <= n * k // warps <= 4096 and k <= next_power_of_two(product.depth):
+        for n, k, warps in itertools.product((1, 2, 4), (1024, 2048, 4096), (4, 8)):
+            if n * k // warps <= 2048 and k <= next_power_of_two(product.depth):
                 yield OneRow(n, k, warps)
         return
     block_m = max(_SMALLEST_DOT, next_power_of_two(product.rows))
     for n, k, splits, warps, stages in itertools.product(
-        (16, 32, 64, 128), (64, 128, 256), (1, 2, 4, 8), (4, 8), (3, 4, 5)
+        (32, 64, 128), (64, 128, 256, 512), (1, 2, 4), (4, 8), (3, 4, 5)
     ):
         config = FewRows(n, k, splits, warps, stages)
         if _fits(product, config, block_m):
@@ -101,11 +101,12 @@ def _fits(product: Product, config: FewRows, block_m: int) -> bool:
     shared = streamed + 2 * block_m * k * (config.stages - 1)
     blocks = -(-product.columns // n) * splits
     return (
-        streamed >= 16_384
+        streamed >= 32_768
         and shared <= 200_000
         and n * block_m * weights <= 2048 * config.num_warps
+        and (config.num_warps == 4 or n == 128)
         and blocks >= 96
-        and (splits == 1 or (blocks <= 1600 and 2 * splits * k <= product.depth))
+        and (splits == 1 or (blocks <= 300 and 2 * splits * k <= product.depth))
     )
 
 

@@ -1,0 +1,32 @@
+"""A plan is refused, with its sums, where the GPU has too little free memory for it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_plan import tiny_plan
+
+from tsruntime.artifact.launches import Launches
+from tsruntime.artifact.weights import weight_bytes
+from tsruntime.executor.device import SPARE_BYTES, check_memory
+from tsruntime.executor.errors import DeviceTooSmall
+from tsruntime.kv_cache.pool import pool_bytes
+
+
+def test_the_sums_are_told_and_a_byte_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = tiny_plan()
+    launches = Launches("sm_90", (), (), {}, scratch_bytes=3_000, counter_bytes=500)
+    arena = max(program.arena_bytes for program in plan.programs)
+    needed = weight_bytes(plan) + pool_bytes(plan.kv_cache) + arena + 3_500 + SPARE_BYTES
+    free = {1: needed}
+
+    def mem_get_info(index: int) -> tuple[int, int]:
+        return free[index], 2 * needed
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
+    check_memory(plan, launches, 1)
+    free[1] -= 1
+    with pytest.raises(DeviceTooSmall) as caught:
+        check_memory(plan, launches, 1)
+    assert "GPU 1 has 1.07 free" in caught.value.message
+    assert "driver and libraries 1.07" in caught.value.message
