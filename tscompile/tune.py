@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from tskernels.cubin import Cubin, CubinError, compile_function, triton_version
+from tskernels.cubin import Cubin, CubinError, compile_function
 from tskernels.device import cuda_arch
 from tskernels.errors import TsError
 from tskernels.launch import CallLayout, Function, LaunchPlan, Operand
@@ -127,8 +127,12 @@ def _compile(arch: str, plan: LaunchPlan, cache: Path) -> Cubins:
 
 
 def _cached(arch: str, function: Function, cache: Path) -> Cubin:
-    """A cubin and what its launch needs, kept as one file named by all that it is made from."""
-    name = sha256_bytes(repr((arch, triton_version(), function)).encode())
+    """A cubin and what its launch needs, kept as one file.
+
+    It is named by what is compiled and not by Triton's version: the folder is filled by the Triton
+    that builds artifacts, wherever it is measured.
+    """
+    name = sha256_bytes(repr((arch, function)).encode())
     path = cache / f"{name[:32]}.cubin"
     if not path.is_file():
         cubin = compile_function(function, arch)
