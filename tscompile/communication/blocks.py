@@ -21,14 +21,13 @@ _MOST_LESS = 3
 class Block:
     """Programs that do the same, but for numbers, in the same layers; their entries in columns.
 
-    `fused` are the columns that communicate nothing. A block that lacks but a few entries of what
-    the same programs do in the layers `like` has no column: `less` lists those, by module and op.
+    A block that lacks but a few entries of what the same programs do in the layers `like` has no
+    column: `less` lists those, by module and op.
     """
 
     programs: tuple[ProgramPlan, ...]
     layers: tuple[int, ...]
     columns: tuple[Column, ...]
-    fused: tuple[Column, ...] = ()
     like: tuple[int, ...] = ()
     less: tuple[tuple[str, str], ...] = ()
 
@@ -49,7 +48,7 @@ class _Lacking:
 def blocks(programs: Iterable[ProgramPlan], *, fold: bool = True) -> list[Block]:
     """What the programs do, layers that are alike once and programs that are alike together.
 
-    Sections without an entry are left out. Unless `fold`, every entry has a column.
+    Sections without an entry are left out. Unless `fold`, every block has its columns.
     """
     found: dict[object, list[tuple[ProgramPlan, Section]]] = {}
     lacking: dict[object, _Lacking] = {}
@@ -62,21 +61,50 @@ def blocks(programs: Iterable[ProgramPlan], *, fold: bool = True) -> list[Block]
             found.setdefault(key, []).append((program, section))
             if less is not None:
                 lacking[key] = less
-    made = (_block(members, lacking.get(key), fold) for key, members in found.items())
-    return [block for block in made if block.columns or block.fused or block.less]
+    made = (_block(members, lacking.get(key)) for key, members in found.items())
+    return [block for block in made if block.columns or block.less]
 
 
-def _block(
-    members: Sequence[tuple[ProgramPlan, Section]], lacking: _Lacking | None, fold: bool
-) -> Block:
+def _block(members: Sequence[tuple[ProgramPlan, Section]], lacking: _Lacking | None) -> Block:
     programs, layers = tuple(program for program, _ in members), members[0][1].layers
     if lacking is not None:
-        return Block(programs, layers, (), (), lacking.like, lacking.less)
+        return Block(programs, layers, (), lacking.like, lacking.less)
     rows = zip(*(section.entries for _, section in members), strict=True)
-    columns = [Column(row) for row in rows]
-    shown = tuple(column for column in columns if column.first.communicates or not fold)
-    fused = tuple(column for column in columns if not column.first.communicates and fold)
-    return Block(programs, layers, shown, fused)
+    return Block(programs, layers, tuple(Column(row) for row in rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """An op that a module runs fused, on a rank alone, in some layers of some programs.
+
+    `entries` are the distinct ones of each program: its tiles may differ by layer.
+    """
+
+    module: str
+    op: str
+    programs: tuple[ProgramPlan, ...]
+    layers: tuple[int, ...]
+    entries: tuple[tuple[Entry, ...], ...]
+
+
+def fusions(programs: Iterable[ProgramPlan]) -> list[Fusion]:
+    """What is fused without a collective, by module."""
+    found: dict[tuple[str, str, tuple[int, ...]], list[tuple[ProgramPlan, list[Entry]]]] = {}
+    for program in programs:
+        ran: dict[tuple[str, str], tuple[list[Entry], list[int]]] = {}
+        for section in program.sections:
+            for entry in section.entries:
+                if entry.op in FUSIONS and not entry.communicates:
+                    entries, layers = ran.setdefault((entry.module, entry.op), ([], []))
+                    layers += section.layers
+                    entries += [] if entry in entries else [entry]
+        for (module, op), (entries, layers) in ran.items():
+            key = (module, op, tuple(sorted(layers)))
+            found.setdefault(key, []).append((program, entries))
+    return [
+        Fusion(module, op, tuple(p for p, _ in seen), layers, tuple(tuple(e) for _, e in seen))
+        for (module, op, layers), seen in found.items()
+    ]
 
 
 def _lacking(program: ProgramPlan, section: Section) -> _Lacking | None:

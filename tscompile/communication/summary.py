@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tscompile.communication.blocks import FUSIONS, Block, blocks
+from tscompile.communication.blocks import Block, Fusion, blocks, fusions
 from tscompile.communication.groups import Column, program_names, ranges
-from tscompile.communication.numbers import shape_text
+from tscompile.communication.numbers import Bucket, shape_text
 from tscompile.communication.plan import CommunicationPlan, Entry, ProgramPlan, Section
 from tscompile.communication.prices import Load, Prices
 from tscompile.communication.units import bytes_text, span, time_text
@@ -33,15 +33,23 @@ def summary(plan: CommunicationPlan, *, kernels: bool = False) -> str:
     prices = Prices(plan)
     found = blocks(plan.programs, fold=False) if kernels else blocks(map(_talking, plan.programs))
     rows = [[_row(plan, prices, block, column) for column in block.columns] for block in found]
-    widths = [max(map(len, cells)) for cells in zip(*(r for row in rows for r in row), strict=True)]
     lines = [*heading(plan), *_programs(plan, prices)]
+    widths = _widths([row for block_rows in rows for row in block_rows])
     for block, block_rows in zip(found, rows, strict=True):
-        lines.append(_title(plan, block))
-        for row in block_rows:
-            cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-            lines.append(f"  {'  '.join(cells)}".rstrip())
-        lines += _fused(prices, block)
+        lines += [_title(plan, block), *(_cells(row, widths) for row in block_rows)]
+    alone = [] if kernels else [_fusion(plan, prices, fused) for fused in fusions(plan.programs)]
+    if alone:
+        lines += ["fused on a rank alone", *(_cells(row, _widths(alone)) for row in alone)]
     return "\n".join(lines) + "\n"
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+
+
+def _cells(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True) if width)
+    return f"  {'  '.join(cells)}".rstrip()
 
 
 def heading(plan: CommunicationPlan) -> Iterator[str]:
@@ -84,7 +92,7 @@ def _programs(plan: CommunicationPlan, prices: Prices) -> Iterator[str]:
 
 
 def _talking(program: ProgramPlan) -> ProgramPlan:
-    """The program's collectives and fusions alone, layers that then do the same together."""
+    """The program's collectives alone, layers that then do the same together."""
     head, *kinds, tail = program.sections
     merged: dict[tuple[Entry, ...], list[int]] = {}
     for kind in kinds:
@@ -95,32 +103,38 @@ def _talking(program: ProgramPlan) -> ProgramPlan:
 
 
 def _kept(section: Section) -> tuple[Entry, ...]:
-    """Collectives in order, then what is fused on one rank, without kernels' names."""
-    talking = [e for e in section.entries if e.communicates]
-    fused = [e for e in section.entries if not e.communicates and e.op in FUSIONS]
-    return tuple(replace(entry, pin="") for entry in (*talking, *fused))
+    """Collectives in order, without kernels' names."""
+    return tuple(replace(entry, pin="") for entry in section.entries if entry.communicates)
 
 
 def _title(plan: CommunicationPlan, block: Block) -> str:
-    where = f"layers {ranges(block.layers)}" if block.layers else "outside layers"
-    names = [program.name for program in block.programs]
-    title = f"{where}, {program_names(names, [p.name for p in plan.programs])}"
+    where = _where(plan, block.layers, block.programs)
     if not block.less:
-        return title
+        return where
     missing = ", ".join(f"{module or '(layer)'} {op}" for module, op in block.less)
-    return f"{title}: as layers {ranges(block.like)}, without {missing}"
+    return f"{where}: as layers {ranges(block.like)}, without {missing}"
 
 
-def _fused(prices: Prices, block: Block) -> Iterator[str]:
-    """One line for what is fused on one rank."""
-    if not block.fused:
-        return
-    names = ", ".join(f"{c.first.module} {c.first.op}" for c in block.fused)
-    totals = (
-        sum(prices.entry(column.entries[i]).picoseconds for column in block.fused)
-        for i in range(len(block.programs))
-    )
-    yield f"  fused: {names}, {span([time_text(time) for time in sorted(totals)])}"
+def _where(plan: CommunicationPlan, layers: Sequence[int], programs: Sequence[ProgramPlan]) -> str:
+    where = f"layers {ranges(layers)}" if layers else "outside layers"
+    names = [program.name for program in programs]
+    return f"{where}, {program_names(names, [p.name for p in plan.programs])}"
+
+
+def _fusion(plan: CommunicationPlan, prices: Prices, fused: Fusion) -> list[str]:
+    """Its tile, where each program has but one."""
+    times = sorted(prices.entry(e).picoseconds for entries in fused.entries for e in entries)
+    first, shape = fused.entries[0][0], ""
+    if all(len(entries) == 1 for entries in fused.entries):
+        buckets = [Bucket(p.tokens, p.sequences) for p in fused.programs]
+        shape = SHORT_TYPES[first.dtype] + shape_text([e.shape for (e,) in fused.entries], buckets)
+    return [
+        fused.module or "(layer)",
+        fused.op,
+        shape,
+        span([time_text(time) for time in times]),
+        _where(plan, fused.layers, fused.programs),
+    ]
 
 
 def _row(plan: CommunicationPlan, prices: Prices, block: Block, column: Column) -> list[str]:
