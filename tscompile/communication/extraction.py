@@ -52,7 +52,7 @@ def communication(plan: Plan, unpinned: str = "") -> CommunicationPlan:
         architecture=plan.architecture,
         dtype=plan.dtype,
         target=plan.target,
-        mesh=plan.mesh,
+        mesh=replace(plan.mesh, groups=dict(sorted(plan.mesh.groups.items()))),
         limits=plan.limits,
         pool=_pool(plan.kv_cache),
         weights=_weights(plan),
@@ -176,6 +176,7 @@ class _Reader:
     plan: Plan
     costs: CostModel
     values: Mapping[str, Value]
+    types: Mapping[str, TensorType]
     makers: Mapping[str, str]
     read: frozenset[str]
     stacks: Mapping[str, int]
@@ -186,7 +187,8 @@ class _Reader:
         makers = {name: op.module for op in program.ops for name in op.outputs}
         read = {name for op in program.ops for name in op.inputs if name is not None}
         stacks = {w.name: p.stack.count for w in plan.weights for p in w.parts if p.stack}
-        return cls(plan, costs, values, makers, frozenset((*read, program.output)), stacks)
+        types = {value.name: TensorType(value.dtype, value.shape) for value in program.values}
+        return cls(plan, costs, values, types, makers, frozenset((*read, program.output)), stacks)
 
     def module(self, op: Op) -> str:
         """Who asked for an op; of a reshard who made the value that it changes.
@@ -234,26 +236,22 @@ class _Reader:
         return replace(entry, wire=wires(self.costs, self.plan.mesh, entry).wire_bytes)
 
     def _call(self, op: Op) -> Call:
-        inputs = tuple(None if name is None else self._type(name) for name in op.inputs)
+        inputs = tuple(None if name is None else self.types[name] for name in op.inputs)
         unread = {i for i, name in enumerate(op.outputs) if name not in self.read}
         return Call(
             op.op,
             inputs,
-            tuple(self._type(name) for name in op.outputs),
+            tuple(self.types[name] for name in op.outputs),
             op.attributes,
             tuple(None if n is None else self._whole(n) for n in op.inputs),
             frozenset(unread),
         )
 
-    def _type(self, name: str) -> TensorType:
-        value = self.values[name]
-        return TensorType(value.dtype, value.shape)
-
     def _whole(self, name: str) -> TensorType:
         """A stacked weight with all of its experts; other types as they are, since rules read
         nothing else of the whole.
         """
-        type_, storage = self._type(name), self.values[name].storage
+        type_, storage = self.types[name], self.values[name].storage
         count = self.stacks.get(storage.weight) if isinstance(storage, WeightStorage) else None
         return type_ if count is None else replace(type_, shape=(count, *type_.shape[1:]))
 

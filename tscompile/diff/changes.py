@@ -120,7 +120,7 @@ class Diff:
 
     `programs` are those that both have; `others` what differs in a way that nothing else tells:
     programs whose kernels only change places, or move and compute otherwise at the same price, or
-    whose arena does; `weights`, where no program does. `memory` lists what changed; `held` is the
+    whose arena does; the rest, where no program does. `memory` lists what changed; `held` is the
     whole of a rank, before and after.
     """
 

@@ -75,7 +75,7 @@ def _others(
     untold = [q.name for p, q in pairs if same and p != q and q.name not in told]
     yield from untold
     if diff.is_empty and not untold and golden_text(old) != golden_text(new):
-        yield "weights"
+        yield "the rest of the plan"
 
 
 def _bucket(program: ProgramPlan) -> tuple[str, str, int, int]:

@@ -199,7 +199,7 @@ def others(diff: Diff) -> Iterator[str]:
     if diff.others:
         named = [name for name in diff.others if name in diff.programs]
         shown = program_names(named, diff.programs) if named else ", ".join(diff.others)
-        yield f"order, work or arena of what runs in {shown}"
+        yield f"order, work or arena in {shown}"
 
 
 def summary(diff: Diff) -> str:
