@@ -45,10 +45,42 @@ def kv_write(
 
 
 @triton.jit
-def _keys_at(table, position, seen, kv_head, kv_heads, page_size, width):
-    """Offset in the cache of the keys of one sequence at `position`; its values lie beyond."""
-    page = tl.load(table + position // page_size, mask=seen, other=0).to(tl.int64)
-    return ((page * 2 * kv_heads + kv_head) * page_size + position % page_size) * width
+def _keys_at(table, first, t, end, kv_head, kv_heads, page_size, width, in_page: tl.constexpr):
+    """Offsets in the cache of the keys of one sequence at first + t, below `end`.
+
+    Where they are known to lie `in_page`, one look at the table finds them all. Where few blocks
+    run, it pays to look for each: the compiler fetches ahead by such looks, and not by one.
+    """
+    if in_page:
+        page = tl.load(table + first // page_size, mask=first < end, other=0).to(tl.int64)
+        place = (page * 2 * kv_heads + kv_head) * page_size + first % page_size
+        return (place + t) * width
+    else:
+        position = first + t
+        seen = position < end
+        page = tl.load(table + position // page_size, mask=seen, other=0).to(tl.int64)
+        return ((page * 2 * kv_heads + kv_head) * page_size + position % page_size) * width
+
+
+@triton.jit
+def _absorb(q, keys, values, visible, best, weight, total, factor, masked: tl.constexpr):
+    """Take some keys into the running maximum, weight and sum of each row of q.
+
+    Scores times `factor` are powers of two; `visible` [rows, keys] counts where `masked`.
+    """
+    scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * factor
+    if masked:
+        scores = tl.where(visible, scores, float("-inf"))
+    higher = tl.maximum(best, tl.max(scores, 1))
+    base = higher
+    if masked:
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+    powers = tl.exp2(scores - base[:, None])
+    fade = tl.exp2(best - base)
+    weight = weight * fade + tl.sum(powers, 1)
+    total = total * fade[:, None]
+    total = tl.dot(powers.to(values.dtype), values, total, input_precision="ieee")
+    return higher, weight, total
 
 
 @triton.jit
@@ -108,9 +140,10 @@ def decode(
     length = tl.load(lengths + sequence)
     if tl.load(starts + sequence + 1) == row:
         length = 0
-    low = 0
+    oldest = 0
     if window > 0:
-        low = tl.maximum(length - window, 0)
+        oldest = tl.maximum(length - window, 0)
+    low = oldest // block_t * block_t
     blocks = (length - low + block_t - 1) // block_t
     share = (blocks + splits - 1) // splits * block_t
     begin = low + split * share
@@ -120,8 +153,7 @@ def decode(
     plane: tl.constexpr = kv_heads * page_size * width
     if early:
         line = tl.arange(0, lines) * (128 // query.dtype.element_ty.itemsize)
-        position = begin + t
-        at = _keys_at(table, position, position < end, kv_head, kv_heads, page_size, width)
+        at = _keys_at(table, begin, t, end, kv_head, kv_heads, page_size, width, False)
         ahead = cache + at[:, None] + tl.minimum(line, width - 1)[None, :]
         prefetch(ahead)
         prefetch(ahead + plane)
@@ -142,20 +174,14 @@ def decode(
         total = tl.zeros((block_g, block_d), tl.float32)
         for first in tl.range(begin, end, block_t, num_stages=stages):
             position = first + t
-            seen = position < end
-            at = _keys_at(table, position, seen, kv_head, kv_heads, page_size, width)
+            seen = (position >= oldest) & (position < end)
+            at = _keys_at(table, first, t, end, kv_head, kv_heads, page_size, width, False)
             inside = seen[:, None] & (d < width)[None, :]
             keys = tl.load(cache + at[:, None] + d[None, :], mask=inside, other=0.0)
             values = tl.load(cache + plane + at[:, None] + d[None, :], mask=inside, other=0.0)
-            scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
-            scores = tl.where(seen[None, :], scores, float("-inf"))
-            higher = tl.maximum(best, tl.max(scores, 1))
-            powers = tl.exp2(scores - higher[:, None])
-            fade = tl.exp2(best - higher)
-            weight = weight * fade + tl.sum(powers, 1)
-            total = total * fade[:, None]
-            total = tl.dot(powers.to(values.dtype), values, total, input_precision="ieee")
-            best = higher
+            best, weight, total = _absorb(
+                q, keys, values, seen[None, :], best, weight, total, scale * LOG2_E, True
+            )
         target = y + wide_row * y_row + head[:, None] * y_head + d[None, :]
         shares = (length - low + share - 1) // share
         if splits == 1:  # noqa: SIM114 (known when compiled, and then the rest is left out)
@@ -253,31 +279,36 @@ def rows(
         oldest = length - closed + opened + (tile - before) * block_m
         newest = tl.minimum(oldest + block_m, length)
         low = 0
+        whole = (oldest + 1) // block_t * block_t
         if window > 0:
             low = tl.maximum(oldest - window + 1, 0) // block_t * block_t
+            whole = low
         best = tl.full((block_m,), float("-inf"), tl.float32)
         weight = tl.zeros((block_m,), tl.float32)
         total = tl.zeros((block_m, block_d), tl.float32)
-        for first in tl.range(low, newest, block_t, num_stages=stages):
+        held = (d < width)[None, :]
+        in_page: tl.constexpr = page_size % block_t == 0
+        for first in tl.range(low, whole, block_t, num_stages=stages):
+            at = _keys_at(table, first, t, whole, kv_head, kv_heads, page_size, width, in_page)
+            key = cache + at[:, None] + d[None, :]
+            keys = tl.load(key, mask=held, other=0.0)
+            values = tl.load(key + plane, mask=held, other=0.0)
+            best, weight, total = _absorb(
+                q, keys, values, held, best, weight, total, scale * LOG2_E, False
+            )
+        for first in tl.range(whole, newest, block_t, num_stages=stages):
             position = first + t
-            seen = position < newest
-            at = _keys_at(table, position, seen, kv_head, kv_heads, page_size, width)
-            inside = seen[:, None] & (d < width)[None, :]
-            keys = tl.load(cache + at[:, None] + d[None, :], mask=inside, other=0.0)
-            values = tl.load(cache + plane + at[:, None] + d[None, :], mask=inside, other=0.0)
-            scores = tl.dot(q, tl.trans(keys), input_precision="ieee") * (scale * LOG2_E)
+            at = _keys_at(table, first, t, newest, kv_head, kv_heads, page_size, width, in_page)
+            inside = (position < newest)[:, None] & held
+            key = cache + at[:, None] + d[None, :]
+            keys = tl.load(key, mask=inside, other=0.0)
+            values = tl.load(key + plane, mask=inside, other=0.0)
             visible = position[None, :] <= own[:, None]
             if window > 0:
                 visible &= position[None, :] > own[:, None] - window
-            scores = tl.where(visible, scores, float("-inf"))
-            higher = tl.maximum(best, tl.max(scores, 1))
-            base = tl.where(higher == float("-inf"), 0.0, higher)
-            powers = tl.exp2(scores - base[:, None])
-            fade = tl.exp2(best - base)
-            weight = weight * fade + tl.sum(powers, 1)
-            total = total * fade[:, None]
-            total = tl.dot(powers.to(values.dtype), values, total, input_precision="ieee")
-            best = higher
+            best, weight, total = _absorb(
+                q, keys, values, visible, best, weight, total, scale * LOG2_E, True
+            )
         target = y + wide_row[:, None] * y_row + head * y_head + d[None, :]
         heads = tl.zeros((block_m,), tl.int32) + head
         _deliver(target, mine, best, weight, total, sinks, heads, row < closed, has_sinks)
