@@ -9,6 +9,8 @@ import pytest
 from deployments import ROOT, Run
 
 from tscompile.communication import goldens, recipes
+from tscompile.communication.parser import parse_golden
+from tscompile.communication.summary import summary
 
 
 @pytest.fixture
@@ -79,3 +81,16 @@ def test_golden_plans_of_every_recipe_hold(tscompile: Run, monkeypatch: pytest.M
     monkeypatch.chdir(ROOT)
     done = tscompile("plan", "--check")
     assert done.code == 0, done.err
+
+
+RECIPES = goldens.recipes_of(ROOT / "recipes")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=[path.stem for path in RECIPES])
+def test_a_recipe_is_planned_within_a_screen(recipe: Path) -> None:
+    golden = goldens.golden_path(recipe)
+    plan = parse_golden(golden.read_text(), str(golden))
+    assert plan.name == recipe.stem
+    lines = summary(plan).splitlines()
+    assert len(lines) <= 60
+    assert all(program.name in "\n".join(lines) for program in plan.programs)

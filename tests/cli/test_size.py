@@ -11,6 +11,7 @@ from planned import deployment, planned_once
 
 from tscompile.deployment import requested
 from tscompile.ir.mesh import ParallelSizes
+from tscompile.models import cache_layers
 from tscompile.models.config import from_hf
 from tscompile.recipe import load
 from tscompile.size.fit import Need, attempts, pool_bytes, room, worlds
@@ -40,7 +41,7 @@ def test_weights_are_bounded_below_by_what_is_compiled(family: str, sizes: Paral
     least = Weighed.of(request.model, request.dtype).rank_bytes(sizes)
     vocabulary = request.model.vocab_size * request.model.hidden * request.dtype.itemsize
     assert 0 <= weights(memory) - least <= 2 * vocabulary
-    assert memory["kv"] == pool_bytes(request, sizes, Need(39, 8))
+    assert memory["kv"] == pool_bytes(request, cache_layers(request.model), sizes, Need(39, 8))
 
 
 def test_one_page_more_than_the_room_does_not_fit() -> None:
@@ -58,10 +59,9 @@ def test_the_smallest_count_is_the_first_that_holds_it() -> None:
     request = deployment("llama", 2)
     weighed = Weighed.of(request.model, request.dtype)
     need = Need(4, 96)
-    one = weighed.rank_bytes(ParallelSizes(1, 1, 1)) + pool_bytes(
-        request, ParallelSizes(1, 1, 1), need
-    )
-    tried = list(attempts(request, need, capacity=one))  # no room for an arena
+    alone = ParallelSizes(1, 1, 1)
+    one = weighed.rank_bytes(alone) + pool_bytes(request, weighed.graph.caches, alone, need)
+    tried = list(attempts(request, weighed, need, capacity=one))  # no room for an arena
     assert [attempt.fits for attempt in tried] == [False] * (len(tried) - 1) + [True]
     assert tried[0].world == 1
     assert tried[0].arena is not None
@@ -70,7 +70,9 @@ def test_the_smallest_count_is_the_first_that_holds_it() -> None:
 
 
 def test_what_no_count_holds_is_tried_to_the_end() -> None:
-    tried = list(attempts(deployment("llama", 2), Need(4, 96), capacity=1000))
+    request = deployment("llama", 2)
+    weighed = Weighed.of(request.model, request.dtype)
+    tried = list(attempts(request, weighed, Need(4, 96), capacity=1000))
     assert not any(attempt.fits for attempt in tried)
     assert [attempt.world for attempt in tried][-1] == 128
     assert all(attempt.arena is None for attempt in tried)

@@ -43,8 +43,8 @@ buckets = st.lists(
 
 @given(buckets, st.data())
 def test_numbers_read_back(found: list[Bucket], data: st.DataObject) -> None:
-    size = {"min_size": len(found), "max_size": len(found)}
-    values = data.draw(st.lists(st.integers(0, 10**12), **size))
+    count = len(found)
+    values = data.draw(st.lists(st.integers(0, 10**12), min_size=count, max_size=count))
     assert evaluate(expression(values, found), found) == values
     base, slope = data.draw(st.integers(0, 99)), data.draw(st.integers(0, 99))
     linear = [base + slope * bucket.tokens for bucket in found]

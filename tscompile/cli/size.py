@@ -16,6 +16,7 @@ from tscompile.recipe.kv_cache import parse_bytes
 from tscompile.recipe.section import RefusalError
 from tscompile.size.fit import Need, attempts, room
 from tscompile.size.text import count_lines, held_lines, room_lines
+from tscompile.size.weights import Weighed
 
 
 def _capacity(_: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
@@ -49,12 +50,13 @@ def size(recipe: Path, overrides: tuple[str, ...], capacity: int | None) -> None
     for line in room_lines(plan, room(plan, limit, positions), positions):
         click.echo(line)
     limits = request.limits
+    weighed = Weighed.of(request.model, request.dtype)
     for batch in dict.fromkeys((limits.max_batch, 1)):
-        _count(request, Need(batch, limits.max_model_len), capacity)
+        _count(request, weighed, Need(batch, limits.max_model_len), capacity)
 
 
-def _count(request: CompileRequest, need: Need, capacity: int | None) -> None:
+def _count(request: CompileRequest, weighed: Weighed, need: Need, capacity: int | None) -> None:
     with activity("searching the smallest count"):
-        tried = list(attempts(request, need, capacity))
+        tried = list(attempts(request, weighed, need, capacity))
     for line in count_lines(need, tried):
         click.echo(line)

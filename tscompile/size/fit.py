@@ -6,7 +6,7 @@ What the driver, the graphs and the communicators take is not counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tscompile.communication.compiled import planned_request
@@ -14,7 +14,7 @@ from tscompile.communication.plan import CommunicationPlan
 from tscompile.cost.topology import Topology, find_topology
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.request import CompileRequest, KvCacheRequest
-from tscompile.models import cache_layers
+from tscompile.models.annotations import CacheLayer
 from tscompile.models.sizes import token_bytes
 from tscompile.size.weights import Weighed, legal_sizes
 
@@ -80,27 +80,25 @@ def room(plan: CommunicationPlan, capacity: int, positions: int) -> Room:
     )
 
 
-def pool_bytes(request: CompileRequest, sizes: ParallelSizes, need: Need) -> int:
+def pool_bytes(
+    request: CompileRequest, caches: Sequence[CacheLayer], sizes: ParallelSizes, need: Need
+) -> int:
     """Bytes of the pages that the needed sequences and the null page take on a rank."""
     page_size, dtype = request.kv.page_size, request.kv.dtype
-    token = token_bytes(cache_layers(request.model), sizes.attn_tp, dtype.itemsize)
+    token = token_bytes(caches, sizes.attn_tp, dtype.itemsize)
     return page_size * token * (need.batch * -(-need.length // page_size) + 1)
 
 
 def attempts(
-    request: CompileRequest,
-    need: Need,
-    capacity: int | None = None,
-    report: Callable[[int], None] = lambda world: None,
+    request: CompileRequest, weighed: Weighed, need: Need, capacity: int | None = None
 ) -> Iterator[Attempt]:
     """The counts of ranks in rising order, up to the first that holds the need.
 
     Of each count the sizes that hold least are tried, and compiled where weights and KV cache leave
-    room, since only that tells the arena. `capacity` stands in for the topology's.
+    room, since only that tells the arena. `weighed` is the request's model; `capacity` stands in
+    for the topology's.
     """
-    weighed = Weighed.of(request.model, request.dtype)
     for topology, world in worlds(request.target.topology):
-        report(world)
         limit = capacity if capacity is not None else topology.capacity
         if limit is None:
             return
@@ -132,14 +130,17 @@ def _attempt(
     world: int,
     capacity: int,
 ) -> Attempt:
+    def pool(sizes: ParallelSizes) -> int:
+        return pool_bytes(request, weighed.graph.caches, sizes, need)
+
     held = [
-        (weighed.rank_bytes(sizes) + pool_bytes(request, sizes, need), _preference(sizes), sizes)
+        (weighed.rank_bytes(sizes) + pool(sizes), _preference(sizes), sizes)
         for sizes in legal_sizes(request.model, world)
     ]
     if not held:
         return Attempt(world, topology.name, None)
     least, _, sizes = min(held, key=lambda candidate: candidate[:2])
-    kv = pool_bytes(request, sizes, need)
+    kv = pool(sizes)
     attempt = Attempt(world, topology.name, sizes, least - kv, kv)
     if least > capacity:
         return attempt

@@ -50,7 +50,8 @@ def room_lines(plan: CommunicationPlan, room: Room, positions: int) -> Iterator[
 
 def count_lines(need: Need, tried: Sequence[Attempt]) -> Iterator[str]:
     """The smallest count of ranks for a need, and why each smaller one does not do."""
-    yield f"smallest GPU count for {need.batch} sequences of {need.length:,} tokens:"
+    sequences = "sequence" if need.batch == 1 else "sequences"
+    yield f"smallest GPU count for {need.batch} {sequences} of {need.length:,} tokens:"
     for attempt in tried:
         yield f"  {attempt.world:>3}  {_attempt(attempt)}"
     if not tried or not tried[-1].fits:
