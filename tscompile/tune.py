@@ -81,7 +81,7 @@ def measured_on(target: Target) -> str:
 
 
 def problems(plan: Plan) -> dict[str, Problem]:
-    """Every call of the plan that has a key, by it; of several the last, which is the largest."""
+    """Every call of the plan that is worth measuring, by its key; of several the largest."""
     found: dict[str, Problem] = {}
     for program in plan.programs:
         values = {value.name: value for value in program.values}
@@ -90,7 +90,7 @@ def problems(plan: Plan) -> dict[str, Problem]:
             if make is not None:
                 problem = make(op, values, plan.target.arch)
                 found[problem.key] = problem
-    return found
+    return {key: problem for key, problem in found.items() if problem.options}
 
 
 def compile_options(
