@@ -37,6 +37,7 @@ def test_products_and_attention_have_a_problem_each() -> None:
         assert len(set(configs)) == len(configs)
 
 
+@pytest.mark.nightly
 def test_candidates_are_compiled_once_and_kept(path: Path, tmp_path: Path) -> None:
     found = problems(compile_recipe(load(path, ())).result.plan)
     key = next(key for key in sorted(found) if key.startswith("rows"))
