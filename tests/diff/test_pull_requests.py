@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deployments import ROOT
 from planned import H200, deployment, edited, planned_once
 from torch import Tensor
 
 from tscompile.communication.blocks import FUSIONS
 from tscompile.communication.compiled import planned_request
+from tscompile.communication.parser import parse_golden
 from tscompile.communication.plan import CommunicationPlan
 from tscompile.diff.compare import compare
 from tscompile.diff.formats.text import as_text
@@ -50,7 +52,8 @@ def test_more_ranks_for_a_model() -> None:
         "world 2 -> 6, ATTN_KV 2 -> 6, ATTN_TP 2 -> 6, DENSE_TP 2 -> 6"
     ]
     changed = about(lines, "collective")
-    assert {line.split(" ")[1] for line in changed} == {"self_attn.o_proj:", "mlp.down_proj:"}
+    assert all(line.startswith("~ all_reduce") for line in changed)
+    assert all(any(name in line for line in changed) for name in ("o_proj in", "down_proj in"))
     assert all("(over 2 ranks -> over 6 ranks)" in line for line in changed)
     # One shot: a rank sends its 96 float32 of a row to 5 others instead of 1, 6 times a step.
     assert "2.30 KB -> 11.5 KB (+400.0%) sent" in about(lines, "step")[0]
@@ -94,7 +97,7 @@ def test_fusions_lost_by_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     assert about(lines, "setting") == ["dtype float32 -> bfloat16"]
     lost = about(lines, "collective")
     fused = "(all_reduce_add_rms_norm -> all_reduce) over 2 ranks"
-    assert sum(fused in line for line in lost) == 2
+    assert any(f"~ {fused}" in line for line in lost)
     assert any("linear_silu_mul.native -> " in line for line in about(lines, "kernel"))
     assert rules == {"kernel-change", "time>+2%"}
 
@@ -225,8 +228,10 @@ def test_attention_replicas_instead_of_tensor_parallel_attention() -> None:
     ]
     lines, rules = reviewed(*plans)
     collectives = about(lines, "collective")
-    assert any(line.startswith("- self_attn.o_proj: all_reduce") for line in collectives)
-    assert any(line.startswith("+ post_attention_layernorm: all_gather") for line in collectives)
+    lost = [line for line in collectives if line.startswith("- all_reduce_add_rms_norm")]
+    assert any("self_attn.o_proj in all programs" in line for line in lost)
+    come = [line for line in collectives if line.startswith("+ all_gather")]
+    assert any("post_attention_layernorm in all programs" in line for line in come)
     assert any("Shard(1) over 2 ranks -> replicated" in line for line in about(lines, "placement"))
     assert {"collectives>0", "memory>+1%"} <= rules
     assert "bytes>+5%" not in rules
@@ -260,3 +265,21 @@ def test_a_plan_without_kernels_is_compared_by_its_ops() -> None:
     diff = compare(before, unpinned)
     assert not diff.kernels
     assert [setting.key for setting in diff.settings] == ["unpinned"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("llama-3.1-70b-tp4", "llama-3.1-70b-tp8"),
+        ("qwen3-8b", "qwen3-8b-tp2"),
+        ("qwen3-30b-a3b-tp2", "qwen3-30b-a3b-ep2"),
+        ("deepseek-v3", "deepseek-v3-dense8"),
+    ],
+)
+def test_recipes_of_one_model_are_told_apart_briefly(before: str, after: str) -> None:
+    plans = [
+        parse_golden((ROOT / f"artifacts/{name}.plan").read_text(), name)
+        for name in (before, after)
+    ]
+    lines, _ = reviewed(*plans)
+    assert f"name {before} -> {after}" in lines[0]

@@ -53,17 +53,21 @@ def _stems(rename: Rename) -> tuple[str, str]:
 
 
 def collectives(diff: Diff) -> Iterator[str]:
-    """Each collective that is not as it was; the same change in several places on one line."""
+    """Each collective that is not as it was; the same change of several modules on one line."""
     groups: dict[object, list[CollectiveChange]] = {}
     for change in diff.collectives:
         groups.setdefault(_alike(change), []).append(change)
+    texts: dict[str, list[str]] = {}
     for changes in groups.values():
-        where = "; ".join(_where(diff, change) for change in changes)
-        yield f"{MARKS[changes[0].kind]} {_name(changes[0])}: {_what(changes)} in {where}"
+        places = "; ".join(_where(diff, change) for change in changes)
+        what = f"{MARKS[changes[0].kind]} {_what(changes)}"
+        texts.setdefault(what, []).append(f"{_name(changes[0])} in {places}")
+    for what, places in texts.items():
+        yield f"{what}: {'; '.join(places)}"
 
 
 def _alike(change: CollectiveChange) -> object:
-    """Equal for changes that differ in their places and numbers alone."""
+    """Equal for changes of one module that differ in their places and numbers alone."""
     sides = [
         None if s is None else (s.op, s.group, s.dtype, s.note)
         for s in (change.before, change.after)
