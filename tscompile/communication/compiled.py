@@ -10,6 +10,7 @@ from tscompile.ir.request import CompileRequest
 from tscompile.ir.verifier import Stage, verify
 from tscompile.passes.pin_kernels import pin_kernels
 from tscompile.passes.pipeline import compile_until
+from tscompile.passes.uncollected import uncollected
 from tscompile.recipe import Recipe
 from tskernels.selection import NoKernelError
 
@@ -19,6 +20,7 @@ def planned(recipe: Recipe) -> CommunicationPlan:
     return planned_request(requested(recipe))
 
 
+@uncollected()
 def planned_request(request: CompileRequest) -> CommunicationPlan:
     """What a request's deployment communicates.
 

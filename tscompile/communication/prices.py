@@ -50,11 +50,6 @@ class Load:
     levels: tuple[int, ...] = ()
     collectives: int = 0
 
-    @property
-    def microseconds(self) -> float:
-        """The time in microseconds."""
-        return self.picoseconds / 1e6
-
 
 class Prices:
     """Prices of one plan's entries, each distinct one worked out once."""
