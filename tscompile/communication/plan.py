@@ -85,11 +85,6 @@ class ProgramPlan:
             yield from ((layer, entry) for entry in bodies[layer])
         yield from ((None, entry) for entry in tail.entries)
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """All layers, rising."""
-        return tuple(sorted(layer for section in self.sections for layer in section.layers))
-
 
 @dataclass(frozen=True, slots=True)
 class WeightLayout:
