@@ -48,6 +48,7 @@ def test_native_runs_float32_and_torch_the_rest() -> None:
 def test_every_loser_has_a_reason() -> None:
     chosen = select(linear_query(8))
     assert [name for name, _ in chosen.losers] == [
+        "linear.cublas",
         "linear.reference",
         "linear.torch",
         "linear.triton",
