@@ -86,6 +86,10 @@ class Capability:
     device: Device
     archs: tuple[str, ...] = ()
 
+    def covers(self, device: Device, arch: str) -> bool:
+        """Whether it runs on an architecture of a device."""
+        return self.device == device and (not self.archs or arch in self.archs)
+
 
 @dataclass(frozen=True, slots=True)
 class Trait:

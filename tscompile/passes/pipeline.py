@@ -6,10 +6,11 @@ and up are one product only once they are packed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -31,6 +32,7 @@ from tscompile.passes.pin_kernels import pin_kernels
 from tscompile.passes.plan_buckets import plan_buckets
 from tscompile.passes.plan_memory import plan_memory
 from tscompile.passes.propagate_placements import propagate_placements
+from tscompile.passes.uncollected import uncollected
 from tscompile.passes.unfold import unfold
 from tscompile.trace import fold, trace, without_selection
 from tskernels.errors import TsError
@@ -46,12 +48,14 @@ class CompileResult:
     text: str
 
 
+@uncollected()
 def compile_plan(request: CompileRequest) -> CompileResult:
     """Compile a request to a verified plan; every expected failure is a TsError."""
     folded, draft = _compiled(request, Stage.PIN_KERNELS)
     return CompileResult(finish(draft), draft.pins, print_draft(folded))
 
 
+@uncollected()
 def compile_until(request: CompileRequest, last: Stage) -> Draft:
     """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned."""
     return _compiled(request, last)[1]
@@ -77,17 +81,32 @@ def _compiled(request: CompileRequest, last: Stage) -> tuple[Draft, Draft]:
         if not folded.repeats:
             break
         try:
-            draft = _passed(folded, request, last)
-            unfolded = unfold(draft)
+            return _unfolded(_passed(folded, request, min(last, Stage.FUSE_COMPUTE)), request, last)
         except UnlikeLayersError:
             continue
         except TsError as error:
             _speak_of_the_model(error, folded.repeats)
             raise
-        verify(unfolded, last)
-        return draft, unfolded
     draft = _passed(graph, request, last)
     return draft, draft
+
+
+def _unfolded(placed: Draft, request: CompileRequest, last: Stage) -> tuple[Draft, Draft]:
+    """The draft after `last`, and unfolded; both unfolded where copies lie elsewhere in the arena.
+
+    Raises UnlikeLayersError where copies are placed otherwise.
+    """
+    if last <= Stage.FUSE_COMPUTE:
+        draft, whole = placed, unfold(placed)
+    else:
+        try:
+            draft = _stored(placed, request, last)
+            whole = unfold(draft)
+        except UnlikeLayersError:
+            whole = _stored(unfold(placed), request, last)
+            return whole, whole
+    verify(whole, last)
+    return draft, whole
 
 
 def _speak_of_the_model(error: TsError, repeats: Repeats) -> None:
@@ -104,15 +123,30 @@ def _passed(graph: Graph, request: CompileRequest, last: Stage) -> Draft:
     draft = plan_buckets(graphs, request)
     _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
     placed = partial(propagate_placements, policy=request.policy, kv=request.kv)
-    passes: tuple[tuple[Stage, Callable[[Draft], Draft]], ...] = (
+    passes = (
         (Stage.PROPAGATE_PLACEMENTS, placed),
         (Stage.LOWER_RESHARDS, lower_reshards),
         (Stage.LOCALIZE, localize),
         (Stage.FUSE_COLLECTIVES, fuse_collectives),
         (Stage.FUSE_COMPUTE, fuse_compute),
+    )
+    draft = _through(passes, draft, request, last)
+    return _stored(draft, request, last)
+
+
+def _stored(draft: Draft, request: CompileRequest, last: Stage) -> Draft:
+    """The last passes: where values lie, and which kernels compute them."""
+    passes = (
         (Stage.PLAN_MEMORY, partial(plan_memory, kv=request.kv)),
         (Stage.PIN_KERNELS, pin_kernels),
     )
+    return _through(passes, draft, request, last)
+
+
+Passes: TypeAlias = Sequence[tuple[Stage, Callable[[Draft], Draft]]]
+
+
+def _through(passes: Passes, draft: Draft, request: CompileRequest, last: Stage) -> Draft:
     for stage, pass_ in passes:
         if stage <= last:
             draft = pass_(draft)

@@ -25,7 +25,7 @@ from tscompile.search.reading import Reading
 from tscompile.search.strategies import Batch
 from tscompile.search.streams import IDENTITY
 from tskernels.errors import TsError
-from tskernels.kernel import PORTABLE, KernelQuery
+from tskernels.kernel import PORTABLE, KernelQuery, KernelSpec
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
 from tskernels.registry import REGISTRY, Registry
@@ -52,6 +52,8 @@ class Offers:
         everything = np.arange(len(batch))
         if batch.kind in PACKED:
             return everything if packable(self._reading.draft, nodes) else everything[:0]
+        if not self._kernels(REDUCTIONS.get(batch.kind) or CHAINS[batch.kind]):
+            return everything[:0]
         graphs = [step_graph(program.axes, program.values[name].digits) for name in batch.places()]
         rows = list(batch.places().values())
         keys = [
@@ -94,8 +96,16 @@ class Offers:
         except TsError:
             return False
         query = self._query(op, types, attributes)
-        kernels = [spec for spec in self._registry.of(op) if spec.priority >= PORTABLE]
-        return any(misfit(spec, query) is None for spec in kernels)
+        return any(misfit(spec, query) is None for spec in self._kernels(op))
+
+    def _kernels(self, op: str) -> list[KernelSpec]:
+        """The kernels that the target may run."""
+        target = self._target
+        return [
+            spec
+            for spec in self._registry.of(op)
+            if spec.priority >= PORTABLE and spec.capability.covers(target.device, target.arch)
+        ]
 
     def _query(
         self, op: str, types: Types, attributes: Mapping[str, AttributeValue]
