@@ -27,11 +27,17 @@ CHAINS: Mapping[str, str] = MappingProxyType(
     {
         "add+rms_norm": "add_rms_norm",
         "linear+linear+silu_mul": "linear_silu_mul",
+        "scaled_linear+scaled_linear+silu_mul": "scaled_linear_silu_mul",
         "rotary+rotary+kv_write": "rope_kv_write",
         "rms_norm+rms_norm+rotary+rotary+kv_write": "qk_norm_rope_kv_write",
     }
 )
 """Ops of one rank alone."""
 
-PACKED = frozenset({"linear+linear", "linear+linear+linear"})
+GATED = frozenset({"linear_silu_mul", "scaled_linear_silu_mul"})
+"""Those of them whose first op is two, packed."""
+
+PACKED = frozenset(
+    "+".join([kind] * count) for kind in ("linear", "scaled_linear") for count in (2, 3)
+)
 """Linears of one input: `passes.packing` makes them one op, whatever is fused."""

@@ -22,6 +22,9 @@ CHAINS: tuple[tuple[str, ...], ...] = (
     ("linear", "linear", "linear"),
     ("linear", "linear"),
     ("linear", "linear", "silu_mul"),
+    ("scaled_linear", "scaled_linear", "scaled_linear"),
+    ("scaled_linear", "scaled_linear"),
+    ("scaled_linear", "scaled_linear", "silu_mul"),
 )
 """Kinds of consecutive ops that one kernel can do, each reading what one before reads or gives."""
 

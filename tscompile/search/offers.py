@@ -7,23 +7,25 @@ such as rows beyond which it was measured slower than its parts, is limited here
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
-from tscompile.ir.draft import DraftProgram
 from tscompile.ir.errors import FusionError
 from tscompile.ir.graph import Node
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, Shard, axes_with
 from tscompile.rewrites.table import REWRITES
-from tscompile.search.fused_ops import CHAINS, PACKED, REDUCTIONS
-from tscompile.search.graph import Indices, StepGraph, step_graph
-from tscompile.search.layout import MeshAxes, tile_shape
+from tscompile.search.fused_ops import CHAINS, GATED, PACKED, REDUCTIONS
+from tscompile.search.graph import Indices, step_graph
+from tscompile.search.layout import tile_shape
 from tscompile.search.program import Operation, Program
 from tscompile.search.reading import Reading
 from tscompile.search.strategies import Batch
 from tscompile.search.streams import IDENTITY
+from tscompile.search.tiles import distinct, due_tiles
 from tskernels.errors import TsError
 from tskernels.kernel import PORTABLE, KernelQuery, KernelSpec
 from tskernels.op import resolve_attributes
@@ -34,6 +36,8 @@ from tskernels.selection import misfit
 from tsruntime.artifact.schema import Attribute, Target
 
 Types = tuple[TensorType | None, ...]
+Runs: TypeAlias = Callable[[Mapping[str, Placements]], bool]
+"""Whether a kernel runs the fused op where its values lie so."""
 
 
 class Offers:
@@ -41,6 +45,8 @@ class Offers:
 
     def __init__(self, reading: Reading, target: Target, registry: Registry = REGISTRY) -> None:
         self._reading, self._target, self._registry = reading, target, registry
+        self._of_op: dict[str, list[KernelSpec]] = {}
+        self._readings = Counter(name for node in reading.draft.nodes for name in node.inputs)
 
     def __call__(self, program: Program, operations: Sequence[Operation], batch: Batch) -> Indices:
         """The columns of a fused batch of `operations` that are offered.
@@ -51,43 +57,31 @@ class Offers:
         nodes = [self._reading.nodes[operation.name] for operation in operations]
         everything = np.arange(len(batch))
         if batch.kind in PACKED:
-            return everything if packable(self._reading.draft, nodes) else everything[:0]
-        if not self._kernels(REDUCTIONS.get(batch.kind) or CHAINS[batch.kind]):
+            return everything if packable(self._readings, nodes) else everything[:0]
+        kernels = self._kernels(REDUCTIONS.get(batch.kind) or CHAINS[batch.kind])
+        if not kernels:
             return everything[:0]
-        graphs = [step_graph(program.axes, program.values[name].digits) for name in batch.places()]
-        rows = list(batch.places().values())
-        keys = [
-            np.concatenate([graph.cuts[row], partial[row, None]], axis=1)
-            for graph, row in zip(graphs, rows, strict=True)
-            for partial in (_partial_ranks(program.axes, graph),)
-            if batch.kind not in REDUCTIONS or partial[row].max() > 1
-        ]
-        _, first, same = np.unique(
-            np.concatenate(keys, axis=1), axis=0, return_index=True, return_inverse=True
-        )
-        offered = [
-            self._offered(
-                nodes,
-                batch,
-                {
-                    name: graph.placements[int(row[column])]
-                    for name, graph, row in zip(batch.places(), graphs, rows, strict=True)
-                },
-            )
-            for column in first.tolist()
-        ]
-        return np.flatnonzero(np.array(offered, np.bool_)[same.reshape(-1)])
-
-    def _offered(
-        self, nodes: Sequence[Node], batch: Batch, placed: Mapping[str, Placements]
-    ) -> bool:
+        places = batch.places()
+        every = {n: due_tiles(program.axes, program.values[n].digits) for n in places}
         if batch.kind in REDUCTIONS:
-            call = self._reduction(nodes, batch, placed)
-        elif CHAINS[batch.kind] == "linear_silu_mul":
-            call = self._gated(nodes, batch, placed)
+            due = next(name for name in batch.inputs if (every[name].due[places[name]] > 1).all())
+            runs = self._reduction(nodes, batch, due)
+            # Tiles of legal placements fit together, so sizes count for a kernel's traits alone.
+            places = {due: places[due] if any(k.traits for k in kernels) else places[due][:1]}
+        elif CHAINS[batch.kind] in GATED:
+            runs = self._gated(nodes, batch)
         else:
-            call = self._chain(nodes, batch, placed)
-        return call is not None and self._has_kernel(*call)
+            runs = self._chain(nodes, batch)
+        if runs is None:
+            return everything[:0]
+        first, same = distinct([(every[n].of[row], every[n].count) for n, row in places.items()])
+        graphs = [step_graph(program.axes, program.values[name].digits) for name in places]
+        rows: list[list[int]] = np.stack([row[first] for row in places.values()], axis=1).tolist()
+        offered = [
+            runs({n: g.placements[i] for n, g, i in zip(places, graphs, row, strict=True)})
+            for row in rows
+        ]
+        return np.flatnonzero(np.broadcast_to(np.array(offered, np.bool_)[same], everything.shape))
 
     def _has_kernel(self, op: str, types: Types, given: Mapping[str, Attribute]) -> bool:
         try:
@@ -100,12 +94,14 @@ class Offers:
 
     def _kernels(self, op: str) -> list[KernelSpec]:
         """The kernels that the target may run."""
-        target = self._target
-        return [
-            spec
-            for spec in self._registry.of(op)
-            if spec.priority >= PORTABLE and spec.capability.covers(target.device, target.arch)
-        ]
+        if op not in self._of_op:
+            target = self._target
+            self._of_op[op] = [
+                spec
+                for spec in self._registry.of(op)
+                if spec.priority >= PORTABLE and spec.capability.covers(target.device, target.arch)
+            ]
+        return self._of_op[op]
 
     def _query(
         self, op: str, types: Types, attributes: Mapping[str, AttributeValue]
@@ -124,42 +120,43 @@ class Offers:
         type_ = self._reading.operands.slot(name).value.type
         return replace(type_, shape=tile_shape(self._reading.axes, type_.shape, placements))
 
-    def _reduction(
-        self, nodes: Sequence[Node], batch: Batch, placed: Mapping[str, Placements]
-    ) -> tuple[str, Types, Mapping[str, Attribute]] | None:
+    def _reduction(self, nodes: Sequence[Node], batch: Batch, due: str) -> Runs | None:
+        """Of the summand that is `due` alone: where the rest lies follows from it."""
         first, norm = nodes
         op, mesh = REDUCTIONS[batch.kind], self._reading.mesh
-        due = next(name for name in batch.inputs if PARTIAL in placed[name])
-        within = reduced(placed[due], scatter=op != REDUCTIONS["all_reduce+add+rms_norm"])
-        axes = axes_with(mesh, placed[due], PARTIAL)
+        scatter = op != REDUCTIONS["all_reduce+add+rms_norm"]
         gain = norm.inputs[1]
         assert gain is not None
+        held = self._tile(gain, self._reading.operands.slot(gain).value.placements)
         residual = next((name for name in batch.inputs if name != due), None)
         if (first.op == IDENTITY) != (residual is None):
             return None
-        types = (
-            self._tile(due, placed[due]),
-            self._tile(gain, self._reading.operands.slot(gain).value.placements),
-            None if residual is None else self._tile(residual, within),
-        )
-        given = {"axes": axes, "size": mesh.size(axes), "eps": norm.attributes["eps"]}
-        return op, types, given
 
-    def _gated(
-        self, nodes: Sequence[Node], batch: Batch, placed: Mapping[str, Placements]
-    ) -> tuple[str, Types, Mapping[str, Attribute]] | None:
+        def runs(placed: Mapping[str, Placements]) -> bool:
+            axes = axes_with(mesh, placed[due], PARTIAL)
+            within = reduced(placed[due], scatter=scatter)
+            rest = None if residual is None else self._tile(residual, within)
+            given = {"axes": axes, "size": mesh.size(axes), "eps": norm.attributes["eps"]}
+            return self._has_kernel(op, (self._tile(due, placed[due]), held, rest), given)
+
+        return runs
+
+    def _gated(self, nodes: Sequence[Node], batch: Batch) -> Runs | None:
         gate, up, act = nodes
         if act.inputs != (*gate.outputs, *up.outputs) or set(batch.outputs) != set(act.outputs):
             return None
-        if not packable(self._reading.draft, (gate, up)):
+        if not packable(self._readings, (gate, up)):
             return None
-        local = self._local([gate], placed)
-        x, weight, bias = (None if name is None else local[name] for name in gate.inputs)
-        return CHAINS[batch.kind], (x, _twice(weight), _twice(bias)), {}
 
-    def _chain(
-        self, nodes: Sequence[Node], batch: Batch, placed: Mapping[str, Placements]
-    ) -> tuple[str, Types, Mapping[str, Attribute]] | None:
+        def runs(placed: Mapping[str, Placements]) -> bool:
+            local = self._local([gate], placed)
+            x, *weights = (None if name is None else local[name] for name in gate.inputs)
+            types = (x, *map(_twice, weights))
+            return self._has_kernel(CHAINS[batch.kind], types, gate.attributes)
+
+        return runs
+
+    def _chain(self, nodes: Sequence[Node], batch: Batch) -> Runs | None:
         op = CHAINS[batch.kind]
         try:
             joined = REWRITES[op].join(nodes)
@@ -167,9 +164,13 @@ class Offers:
             return None
         if not set(batch.outputs) <= set(joined.outputs):
             return None
-        local = self._local(nodes, placed)
-        types = tuple(None if name is None else local[name] for name in joined.inputs)
-        return op, types, joined.attributes
+
+        def runs(placed: Mapping[str, Placements]) -> bool:
+            local = self._local(nodes, placed)
+            types = tuple(None if name is None else local[name] for name in joined.inputs)
+            return self._has_kernel(op, types, joined.attributes)
+
+        return runs
 
     def _local(
         self, nodes: Sequence[Node], placed: Mapping[str, Placements]
@@ -194,17 +195,21 @@ def reduced(due: Placements, *, scatter: bool) -> Placements:
     return tuple(target if placement == PARTIAL else placement for placement in due)
 
 
-def packable(draft: DraftProgram, nodes: Sequence[Node]) -> bool:
-    """Whether `passes.packing` will make the linears one: one input, one parent, own weights."""
+def packable(readings: Mapping[str | None, int], nodes: Sequence[Node]) -> bool:
+    """Whether `passes.packing` will make the linears one: one input, one parent, own weights.
+
+    `readings` counts how often the program reads each value.
+    """
     first = nodes[0]
     parents = {node.module.rpartition(".")[0] for node in nodes}
     alike = all(
-        node.inputs[0] == first.inputs[0] and (node.inputs[2] is None) == (first.inputs[2] is None)
+        node.inputs[0] == first.inputs[0]
+        and [name is None for name in node.inputs] == [name is None for name in first.inputs]
         for node in nodes
     )
     weights = {name for node in nodes for name in node.inputs[1:] if name is not None}
-    readings = [name for node in draft.nodes for name in node.inputs if name in weights]
-    return alike and len(parents) == 1 and len(readings) == len(weights)
+    own = all(readings[name] == 1 for name in weights)
+    return alike and len(parents) == 1 and own
 
 
 def _twice(type_: TensorType | None) -> TensorType | None:
@@ -213,13 +218,3 @@ def _twice(type_: TensorType | None) -> TensorType | None:
         return None
     rows, *others = type_.shape
     return replace(type_, shape=(2 * rows, *others))
-
-
-def _partial_ranks(axes: MeshAxes, graph: StepGraph) -> Indices:
-    """Over how many ranks each placement is due to be reduced."""
-    ranks = np.ones(len(graph.placements), np.int64)
-    numbers = np.arange(len(graph.placements))
-    for axis, choices, stride in zip(axes, graph.choices, graph.strides, strict=True):
-        partial = np.array([choice == PARTIAL for choice in choices], np.bool_)
-        ranks *= np.where(partial[numbers // stride % len(choices)], axis.size, 1)
-    return ranks

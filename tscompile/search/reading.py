@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tscompile.cost.model import FREE, Price
 from tscompile.ir.boundaries import Boundaries
@@ -46,6 +47,9 @@ OUTPUT = "output"
 """Kind of the operation that wants the program's output whole."""
 
 _MASK = "mask"
+
+Wanted: TypeAlias = tuple[Placement | None, ...]
+"""Of inputs and then outputs the placements along one axis; None where it may be any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class Reading:
             for edge in draft.edges
         )
         self._fitting = Fitting(mesh, draft, self.operands, self._boundaries)
+        self._taken: dict[tuple[int, int, Wanted], Strategy] = {}
 
     def program(self) -> Program:
         """Operations in order, and last the one that wants the output whole."""
@@ -115,6 +120,7 @@ class Reading:
         other.draft = program_laid_out(self.draft, placed)
         other.operands = self.operands.laid_out(other.draft)
         other._fitting = Fitting(self.mesh, other.draft, other.operands, self._boundaries)
+        other._taken = {}
         moved = {n for n, v in other.draft.values.items() if v is not self.draft.values[n]}
         again = {name for name, node in self.nodes.items() if moved.intersection(node.inputs)}
         operations = tuple(
@@ -160,18 +166,22 @@ class Reading:
 
     def _strategy(self, node: Node, placed: Mapping[str, Placements], axis: int) -> Strategy:
         """The first of the table that places what is placed alike."""
+        names = (*node.inputs, *node.outputs)
+        roots = ("" if name is None else self.operands.slot(name).root for name in names)
+        wanted = tuple(placed[root][axis] if root in placed else None for root in roots)
+        key = (id(node), axis, wanted)
+        if key not in self._taken:
+            self._taken[key] = self._placing(node, wanted, axis)
+        return self._taken[key]
+
+    def _placing(self, node: Node, wanted: Wanted, axis: int) -> Strategy:
+        """The first strategy that places inputs and outputs as `wanted`, where that says so."""
         for strategy in self._fitting.every(node, axis):
-            if all(
-                name is None
-                or (root := self.operands.slot(name).root) not in placed
-                or placed[root][axis] == placement
-                for name, placement in (
-                    *zip(node.inputs, strategy.inputs, strict=False),
-                    *zip(node.outputs, strategy.outputs, strict=True),
-                )
-            ):
+            given = (*strategy.inputs[: len(node.inputs)], *strategy.outputs)
+            pairs = zip(wanted, given, strict=True)
+            if all(want is None or want == placement for want, placement in pairs):
                 return strategy
-        raise AssertionError(f"{node.op} has no strategy for {placed}")
+        raise AssertionError(f"{node.op} has no strategy for {wanted}")
 
     def computed(self, node: Node) -> list[str]:
         """A node's outputs that are not bound."""
