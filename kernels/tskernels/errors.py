@@ -7,7 +7,7 @@ TS06xx runtime, TS07xx API.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class TsError(Exception):
@@ -37,6 +37,18 @@ class TsError(Exception):
         self.remedy = remedy
         self.where = where
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         return f"error[{self.code}]: {place}{self.message}\n  fix: {self.remedy}"
+
+
+def _unpickled(
+    kind: type[TsError], arguments: tuple[Any, ...], attributes: dict[str, Any]
+) -> TsError:
+    """An error of another process, whatever its class's own constructor takes."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(attributes)
+    return error

@@ -108,3 +108,10 @@ class PolicyError(TsError):
 
     code = "TS0316"
     summary = "The policy of a peer cannot express the parallel sizes."
+
+
+class LostWorkerError(TsError):
+    """One of the compiler's own processes that ended before it was done."""
+
+    code = "TS0317"
+    summary = "A process that compiled some of the programs was killed."

@@ -9,6 +9,7 @@ from tscompile.passes.check_annotations import check_annotations
 from tscompile.passes.localize import local_cache
 from tscompile.passes.plan_memory import page_bytes
 from tscompile.search.drafts import place
+from tscompile.search.workers import affordable
 
 
 def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -> Draft:
@@ -16,11 +17,14 @@ def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -
 
     Raises AnnotationError where a boundary's annotation contradicts the body, NoStrategyError
     where nothing fits the bound weights, TopologyError for a topology that is not known,
-    DeviceMemoryError where no layout of the weights fits beside the KV cache.
+    DeviceMemoryError where no layout of the weights fits beside the KV cache, and LostWorkerError
+    where a process that searched was killed.
     """
     topology = find_topology(draft.target.topology)
     check_annotations(draft)
-    return place(draft, topology, policy, cache_bytes(draft, kv))
+    work = sum(len(program.nodes) for program in draft.programs) * len(draft.mesh.axes)
+    workers = affordable(len(draft.programs), work)
+    return place(draft, topology, policy, cache_bytes(draft, kv), workers)
 
 
 def cache_bytes(draft: Draft, kv: KvCacheRequest) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
-from tscompile.cost.model import CostModel
+from tscompile.cost.model import CostModel, Price
 from tscompile.cost.topology import Topology
 from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.errors import DeviceMemoryError
@@ -19,6 +21,7 @@ from tscompile.search.segment import Compiled, Compiler
 from tscompile.search.solution import Solution, laid_in_order, solve
 from tscompile.search.stack import Best, best_run
 from tscompile.search.streams import with_identities
+from tscompile.search.workers import side_by_side
 from tscompile.search.writing import Writing
 
 
@@ -39,6 +42,10 @@ class Solved:
     solution: Solution
 
 
+Under: TypeAlias = tuple[Seen, Compiled, Best]
+"""One program under one layout of the weights, and its cheapest run there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Laid:
     """All programs run most cheaply where the free weights lie as `placed`.
@@ -48,7 +55,7 @@ class Laid:
 
     placed: Mapping[str, Placements]
     time: int
-    runs: tuple[tuple[Seen, Compiled, Best], ...]
+    runs: tuple[Under, ...]
 
 
 def place(
@@ -56,23 +63,43 @@ def place(
     topology: Topology,
     policy: PolicyName = PolicyName.OURS,
     cache_bytes: int = 0,
+    workers: int = 1,
 ) -> Draft:
     """Give every value its placements by the exact search, with a `reshard` node for every step.
 
     Of the layouts of weights that fit beside `cache_bytes` of KV cache on a rank, the one is taken
-    that is fastest over all programs. Raises NoStrategyError where an op fits neither its weights
-    nor the annotations around it, DeviceMemoryError where no layout fits, and UnlikeLayersError
-    where layers that stand for several are not best done alike.
+    that is fastest over all programs, which `workers` processes search side by side. Raises
+    NoStrategyError where an op fits neither its weights nor the annotations around it,
+    DeviceMemoryError where no layout fits, and UnlikeLayersError where layers that stand for
+    several are not best done alike.
     """
     compiler = Compiler(CostModel(topology, draft.mesh.axes))
-    seen = [read(draft, program) for program in draft.programs]
     every = fitting_layouts(draft, topology, cache_bytes)
-    best = min((under(draft, seen, compiler, policy, p) for p in every), key=lambda laid: laid.time)
-    written = (
-        Writing(m.reading, m.program, laid_in_order(c, run), compiler.costs).run()
-        for m, c, run in best.runs
-    )
-    return replace(laid_out(draft, best.placed), programs=tuple(written))
+
+    def fastest(prices: Sequence[Sequence[Price]]) -> int:
+        times = [weighed(draft, of_one) for of_one in zip(*prices, strict=True)]
+        return times.index(min(times))
+
+    jobs = [
+        partial(_placing, draft, program, compiler, policy, every) for program in draft.programs
+    ]
+    best, programs = side_by_side(jobs, fastest, workers)
+    return replace(laid_out(draft, every[best]), programs=tuple(programs))
+
+
+def _placing(
+    draft: Draft,
+    program: DraftProgram,
+    compiler: Compiler,
+    policy: PolicyName,
+    every: Sequence[Mapping[str, Placements]],
+) -> Generator[list[Price], int, DraftProgram]:
+    """One program: yields its prices under every layout, is sent the number of one, and placed."""
+    seen = read(draft, program)
+    runs = [_under(draft, seen, compiler, policy, placed) for placed in every]
+    moved, compiled, run = runs[(yield [run.price for _, _, run in runs])]
+    laid = laid_in_order(compiled, run)
+    return Writing(moved.reading, moved.program, laid, compiler.costs).run()
 
 
 def under(
@@ -83,10 +110,20 @@ def under(
     placed: Mapping[str, Placements],
 ) -> Laid:
     """The draft's programs, `seen`, under one layout of its weights."""
-    moved = [Seen(*one.reading.laid_out(one.program, placed)) for one in seen]
-    compiled = [_compiled(draft, one, compiler, policy) for one in moved]
-    runs = tuple((m, c, best_run(c)) for m, c in zip(moved, compiled, strict=True))
+    runs = tuple(_under(draft, one, compiler, policy, placed) for one in seen)
     return Laid(placed, weighed(draft, [run.price for _, _, run in runs]), runs)
+
+
+def _under(
+    draft: Draft,
+    seen: Seen,
+    compiler: Compiler,
+    policy: PolicyName,
+    placed: Mapping[str, Placements],
+) -> Under:
+    moved = Seen(*seen.reading.laid_out(seen.program, placed))
+    compiled = _compiled(draft, moved, compiler, policy)
+    return moved, compiled, best_run(compiled)
 
 
 def fitting_layouts(
