@@ -71,6 +71,32 @@ def linear_case(rows: int, n: int, k: int, *, bias: bool = False, strided: bool 
     return make
 
 
+def scaled_linear_case(
+    rows: int,
+    n: int,
+    k: int,
+    block: tuple[int, int],
+    *,
+    bias: bool = False,
+    strided: bool = False,
+) -> Make:
+    """Weights over all of e4m3's range, 448 and subnormals among them, in blocks cut short."""
+
+    def make(dtype: torch.dtype) -> Case:
+        x = column_slice(dtype, rows, k) if strided else normal(dtype, rows, k)
+        exponents = torch.randint(-9, 9, (n, k), dtype=torch.int64)
+        spread = torch.ldexp(torch.rand(n, k, dtype=torch.float64) * 2 - 1, exponents)
+        weight = spread.clamp(-448, 448)
+        weight[0, 0] = 448
+        blocks = (-(-n // block[0]), -(-k // block[1]))
+        scale = torch.rand(blocks, dtype=torch.float64) * 0.02 + 0.001
+        wide = torch.promote_types(dtype, torch.float32)
+        operands = (x, weight.to(torch.float8_e4m3fn), scale.to(wide))
+        return Case((*operands, normal(dtype, n) if bias else None), {"block": block})
+
+    return make
+
+
 def embedding_case(vocab_start: int) -> Make:
     def make(dtype: torch.dtype) -> Case:
         ids = ints(0, 6, 7, 8, 16, 17, 40, 7)
@@ -260,6 +286,24 @@ DENSE: Mapping[str, tuple[Make, ...]] = {
         linear_case(4, 1536, 64, bias=True, strided=True),
         beyond_half(linear_case(1, 18, 40), 1),
         beyond_half(linear_case(5, 18, 40), 1),
+    ),
+    "scaled_linear": (
+        *(scaled_linear_case(rows, 37, 61, (32, 32)) for rows in (1, 2, 5, 8, 16, 33, 65)),
+        scaled_linear_case(1, 1, 1, (128, 128)),
+        scaled_linear_case(3, 5, 7, (4, 16), bias=True),
+        scaled_linear_case(8, 192, 576, (128, 128), bias=True, strided=True),
+        scaled_linear_case(1, 577, 576, (128, 128), bias=True),
+        scaled_linear_case(6, 64, 1537, (64, 128), strided=True),
+        scaled_linear_case(130, 160, 256, (128, 128)),
+        beyond_half(scaled_linear_case(1, 9, 40, (16, 16)), 0),
+        beyond_half(scaled_linear_case(5, 9, 40, (16, 16)), 0),
+    ),
+    "scaled_linear_silu_mul": (
+        *(scaled_linear_case(rows, 74, 61, (37, 32)) for rows in (1, 2, 9, 33)),
+        scaled_linear_case(3, 32, 7, (16, 16), bias=True),
+        scaled_linear_case(1, 512, 384, (128, 128), bias=True),
+        scaled_linear_case(4, 512, 384, (128, 128), strided=True),
+        beyond_half(scaled_linear_case(5, 18, 40, (9, 16)), 0),
     ),
     "rope_kv_write": (
         rope_kv_write_case(1, (9, 3), 64, 64, norm=False),

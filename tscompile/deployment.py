@@ -57,6 +57,7 @@ def compile_recipe(
             tied=model.tied_embeddings,
             drafts=model.drafts,
             where=recipe.where("model"),
+            quantized=quantized_tensors(result.plan),
         )
     return Deployment(recipe, checkpoint, request, result)
 
@@ -69,6 +70,17 @@ def source_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
         for part in weight.parts
         for tensor in part_tensors(part)
     }
+
+
+def quantized_tensors(plan: Plan) -> frozenset[str]:
+    """Those of them that the plan's float8 weights are cut from."""
+    return frozenset(
+        tensor
+        for weight in plan.weights
+        for part in weight.parts
+        for tensor in part_tensors(part)
+        if weight.dtype is DType.FLOAT8_E4M3
+    )
 
 
 def _sizes(recipe: Recipe) -> ParallelSizes:

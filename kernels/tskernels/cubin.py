@@ -20,6 +20,7 @@ _TYPES: Final = {
     DType.BFLOAT16: "bf16",
     DType.FLOAT16: "fp16",
     DType.INT32: "i32",
+    DType.FLOAT8_E4M3: "u8",  # its bits, which kernels decode: older GPUs have no such type
 }
 
 

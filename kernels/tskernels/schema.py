@@ -18,6 +18,7 @@ class DType(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+    FLOAT8_E4M3 = "float8_e4m3fn"
     INT64 = "int64"
     INT32 = "int32"
     BOOL = "bool"

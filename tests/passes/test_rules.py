@@ -48,6 +48,12 @@ NETWORK = (draw(6, 3, 5), draw(6, 3, 5, seed=1), draw(6, 5, 3, seed=2))
 CASES = (
     Case("linear", (draw(6, 9), draw(12, 9), draw(12)), {}),
     Case("linear", (draw(6, 9), draw(12, 9), None), {}),
+    Case(
+        "scaled_linear",
+        (draw(6, 12), draw(18, 12), draw(9, 6), draw(18)),
+        {"block": (2, 2)},
+    ),
+    Case("scaled_linear", (draw(6, 12), draw(18, 12), draw(9, 6), None), {"block": (2, 2)}),
     Case("embedding", (whole(8, 0, 3, 5, 1, 1), draw(9, 6)), {"vocab_start": 0}),
     Case("add", (draw(6, 9), draw(6, 9, seed=1)), {}),
     Case("add", (draw(6, 3, 3), draw(6, 3, 3, seed=1)), {}),

@@ -76,11 +76,14 @@ class FileDigests(Mapping[str, str]):
 
 def require_finite(tensor: Tensor, name: str, where: str) -> Tensor:
     """`tensor` itself, refused where it holds NaN or infinity."""
-    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
+    if not tensor.is_floating_point():
         return tensor
-    finite = torch.isfinite(tensor).reshape(-1)
+    wide = tensor.float() if tensor.dtype.itemsize == 1 else tensor  # torch cannot look at float8
+    if bool(torch.isfinite(wide).all()):
+        return tensor
+    finite = torch.isfinite(wide).reshape(-1)
     index = int((~finite).nonzero()[0])
-    value = float(tensor.reshape(-1)[index])
+    value = float(wide.reshape(-1)[index])
     count = int(tensor.numel()) - int(finite.sum())
     raise NonFiniteWeightError(
         f"{name} holds {count} values that are not finite, first {value} at flat index {index}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tscompile.checkpoint.base import Checkpoint
@@ -15,6 +15,7 @@ HARMLESS: Final = re.compile(r"(.*\.)?rotary_emb\.inv_freq")
 LAYER: Final = re.compile(r"(?:.*\.)?layers\.(\d+)\.")
 
 FLOATS: Final = ("float32", "bfloat16", "float16", "float64")
+QUANTIZED: Final = ("float8_e4m3fn",)
 
 MAX_LISTED: Final = 50
 """Differences listed in full; the rest are counted."""
@@ -27,10 +28,12 @@ def check_tensors(
     tied: bool,
     where: str,
     drafts: range = range(0),
+    quantized: Collection[str] = frozenset(),
 ) -> None:
     """Refuse a tensor too many, one too few, of another shape or no float; all in one error.
 
-    `expected` maps each parameter's Hugging Face name to its shape. A saved `lm_head.weight` is
+    `expected` maps each parameter's Hugging Face name to its shape; the `quantized` of them are
+    float8, and no others. A saved `lm_head.weight` is
     ignored where the embedding is `tied` to it, as transformers does, and so are `HARMLESS` and
     everything of the layers `drafts`, which only guess further tokens.
     """
@@ -44,8 +47,8 @@ def check_tensors(
         wanted = expected.get(name)
         if wanted is None and not _harmless(name, tied=tied, drafts=drafts):
             lines.append(f"{name} {list(info.shape)} is one too many")
-        elif wanted is not None and info.dtype not in FLOATS:
-            lines.append(f"{name} has the dtype {info.dtype}, not one of {', '.join(FLOATS)}")
+        elif wanted is not None and info.dtype not in (legal := _legal(name, quantized)):
+            lines.append(f"{name} has the dtype {info.dtype}, not one of {', '.join(legal)}")
         elif wanted is not None and tuple(wanted) != info.shape:
             lines.append(f"{name} is {list(info.shape)}, the model's is {list(wanted)}")
     if not lines:
@@ -59,6 +62,10 @@ def check_tensors(
         remedy="use the config.json that the checkpoint was saved with, or fetch it again",
         where=where,
     )
+
+
+def _legal(name: str, quantized: Collection[str]) -> tuple[str, ...]:
+    return QUANTIZED if name in quantized else FLOATS
 
 
 def _harmless(name: str, *, tied: bool, drafts: range) -> bool:

@@ -8,7 +8,7 @@ import click
 
 from tscompile.checkpoint import check_tensors, open_weights
 from tscompile.cli.progress import progress_bar
-from tscompile.deployment import source_shapes
+from tscompile.deployment import quantized_tensors, source_shapes
 from tscompile.freeze.refill import refill
 from tscompile.freeze.weights import stored_weights
 from tscompile.models.config import from_hf
@@ -25,7 +25,14 @@ def weights(artifact: Path, source: str) -> None:
     checkpoint, expected = open_weights(source), source_shapes(plan)
     tied = "lm_head.weight" not in expected
     drafts = from_hf(checkpoint.config).drafts
-    check_tensors(checkpoint, expected, tied=tied, drafts=drafts, where=source)
+    check_tensors(
+        checkpoint,
+        expected,
+        tied=tied,
+        drafts=drafts,
+        where=source,
+        quantized=quantized_tensors(plan),
+    )
     with progress_bar("writing weights", len(stored_weights(plan))) as progress:
         refill(artifact, plan, checkpoint, progress)
     click.echo(f"{artifact}: weights filled")

@@ -22,6 +22,7 @@ SHORT_TYPES: Mapping[DType, str] = {
     DType.FLOAT32: "f32",
     DType.BFLOAT16: "bf16",
     DType.FLOAT16: "f16",
+    DType.FLOAT8_E4M3: "f8",
     DType.INT64: "i64",
     DType.INT32: "i32",
     DType.BOOL: "bool",

@@ -79,10 +79,11 @@ def _add_rms_norm(call: Call) -> Work:
     return parts.less(size_in_bytes(total) * (2 if 0 in call.unread else 1))
 
 
-def _linear_silu_mul(call: Call) -> Work:
+def _gated(call: Call) -> Work:
+    """A product and silu_mul, which takes it as it is made."""
     (half,) = call.outputs
     both = replace(half, shape=(half.shape[0], 2 * half.shape[1]))
-    parts = _ruled("linear", call.inputs, (both,), call)
+    parts = _ruled(call.op.removesuffix("_silu_mul"), call.inputs, (both,), call)
     parts += _ruled("silu_mul", (half, half), (half,), call)
     return parts.less(2 * size_in_bytes(both))
 
@@ -144,7 +145,8 @@ _WORK: Mapping[str, Callable[[Call], Work]] = {
     "dispatch": _packed,
     "combine": _unpacked,
     "add_rms_norm": _add_rms_norm,
-    "linear_silu_mul": _linear_silu_mul,
+    "linear_silu_mul": _gated,
+    "scaled_linear_silu_mul": _gated,
     "rope_kv_write": _rope_kv_write,
     "qk_norm_rope_kv_write": _qk_norm_rope_kv_write,
     "all_reduce_add_rms_norm": _reduction,

@@ -43,15 +43,14 @@ def certificate(
 ) -> Certificate:
     """The certificate of `graphs`, weights and activations in `dtype`, the cache in `kv_dtype`.
 
-    Constants and wide parameters are float32, or float64 in a float64 plan.
+    Constants and wide parameters are float32, or float64 in a float64 plan; quantized ones float8.
     """
     graph = graphs["all"]
     return Certificate(
         version=CERTIFICATE_VERSION,
         vocab_size=vocab_size,
         parameters=tuple(
-            TracedParameter(p.name, p.shape, dtype.wide if p.wide else dtype)
-            for p in graph.parameters
+            TracedParameter(p.name, p.shape, p.dtype(dtype)) for p in graph.parameters
         ),
         constants=tuple(TracedConstant(c.name, dtype.wide, c.values) for c in graph.constants),
         caches=tuple(

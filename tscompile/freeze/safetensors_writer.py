@@ -29,6 +29,7 @@ _NAMES = {
     DType.FLOAT32: "F32",
     DType.BFLOAT16: "BF16",
     DType.FLOAT16: "F16",
+    DType.FLOAT8_E4M3: "F8_E4M3",
     DType.INT64: "I64",
     DType.INT32: "I32",
     DType.BOOL: "BOOL",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tscompile.ir.repeats import Names, Repeats
 from tscompile.models.annotations import Boundary, CacheLayer, WeightAnnotation
+from tskernels.schema import DType
 from tsruntime.artifact.schema import Attribute
 
 RESHARD = "reshard"
@@ -61,7 +62,8 @@ class Parameter:
     """A weight of the model by its checkpoint name, with its annotation if it has one.
 
     A `stacked` one is made of as many checkpoint tensors as its dim 0 has entries; `{}` in its name
-    stands for their number. A `wide` one is float32 in a plan of a narrower dtype.
+    stands for their number. A `wide` one is float32 in a plan of a narrower dtype, a `quantized`
+    one float8_e4m3fn in any.
     """
 
     name: str
@@ -69,6 +71,13 @@ class Parameter:
     annotation: WeightAnnotation | None
     stacked: bool = False
     wide: bool = False
+    quantized: bool = False
+
+    def dtype(self, model: DType) -> DType:
+        """Its type in a plan of dtype `model`."""
+        if self.quantized:
+            return DType.FLOAT8_E4M3
+        return model.wide if self.wide else model
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from tscompile.models.annotations import CacheLayer, CausalLM
+from tscompile.models.blocks import quantize
 from tscompile.models.config import ModelConfig
 from tscompile.models.config.deepseek import DeepseekConfig
 from tscompile.models.config.gpt_oss import GptOssConfig
@@ -24,6 +25,7 @@ def build(config: ModelConfig) -> CausalLM:
     """
     model: CausalLM = _build(config)
     assert isinstance(model, nn.Module)
+    quantize(model, config)
     return model
 
 

@@ -70,6 +70,11 @@ def wide_of(module: nn.Module) -> frozenset[str]:
     return cast("frozenset[str]", getattr(module, "wide", frozenset[str]()))
 
 
+def quantized_of(module: nn.Module) -> frozenset[str]:
+    """Parameters of a module, by attribute name, that stay float8_e4m3fn: its `quantized`."""
+    return cast("frozenset[str]", getattr(module, "quantized", frozenset[str]()))
+
+
 def stacks_of(module: nn.Module) -> Mapping[str, str]:
     """Parameters of a module that stack checkpoint tensors along dim 0: its `stacks`.
 

@@ -16,8 +16,11 @@ class Linear(nn.Module):
     """x [T, K] to [T, N] by `weight` [N, K], placed as `placement`; `bias` [N] is optional.
 
     A bias is cut as the weight's rows are; beside a weight cut by columns it is replicated (and
-    masked by the compiler, so that it is added once).
+    masked by the compiler, so that it is added once). `quantized` and `wide` are of `quantize`.
     """
+
+    quantized: frozenset[str] = frozenset()
+    wide: frozenset[str] = frozenset()
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, placement: Annotation) -> None:
         super().__init__()
@@ -29,9 +32,26 @@ class Linear(nn.Module):
             "bias": placement if rows_cut else Replicate(placement.group),
         }
 
+        self.weight_scale_inv: nn.Parameter | None = None
+        self.block: tuple[int, int] = (0, 0)
+
+    def quantize(self, block: tuple[int, int]) -> None:
+        """Take a float8_e4m3fn weight, with `weight_scale_inv` for blocks of so many rows, columns.
+
+        The scales are named as in checkpoints, where they are what weights are multiplied by.
+        """
+        self.block = block
+        counts = [-(-n // b) for n, b in zip(self.weight.shape, block, strict=True)]
+        self.weight_scale_inv = nn.Parameter(torch.empty(counts))
+        self.placements = {**self.placements, "weight_scale_inv": self.placements["weight"]}
+        self.quantized, self.wide = frozenset({"weight"}), frozenset({"weight_scale_inv"})
+
     def forward(self, x: Tensor) -> Tensor:
         """The product, plus bias."""
-        return ops.linear(x, self.weight, self.bias)
+        if self.weight_scale_inv is None:
+            return ops.linear(x, self.weight, self.bias)
+        scale, block = self.weight_scale_inv, self.block
+        return ops.scaled_linear(x, self.weight, scale, self.bias, block=block)
 
 
 class Embedding(nn.Module):

@@ -36,7 +36,7 @@ def bind_cache_groups(layers: Sequence[CacheLayer], dtype: DType) -> tuple[Cache
 
 def bind_weights(graph: Graph, mesh: Mesh, dtype: DType) -> dict[str, DraftWeight]:
     """Weights and constants as whole, padded values, with the placements that bind them."""
-    weights = {p.name: _weight(p, mesh, dtype.wide if p.wide else dtype) for p in graph.parameters}
+    weights = {p.name: _weight(p, mesh, p.dtype(dtype)) for p in graph.parameters}
     for constant in graph.constants:
         type_ = TensorType(dtype.wide, (len(constant.values),))
         weights[constant.name] = DraftWeight(

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tscompile.rewrites.add_rms_norm import ADD_RMS_NORM
 from tscompile.rewrites.all_reduce_add_rms_norm import ALL_REDUCE_ADD_RMS_NORM
-from tscompile.rewrites.linear_silu_mul import LINEAR_SILU_MUL
+from tscompile.rewrites.linear_silu_mul import LINEAR_SILU_MUL, SCALED_LINEAR_SILU_MUL
 from tscompile.rewrites.qk_norm_rope_kv_write import QK_NORM_ROPE_KV_WRITE
 from tscompile.rewrites.reduce_scatter_add_rms_norm import REDUCE_SCATTER_ADD_RMS_NORM
 from tscompile.rewrites.reduce_scatter_add_rms_norm_all_gather import (
@@ -28,7 +28,13 @@ COLLECTIVES = _table(
 )
 """Those with communication in them."""
 
-COMPUTE = _table(ADD_RMS_NORM, LINEAR_SILU_MUL, ROPE_KV_WRITE, QK_NORM_ROPE_KV_WRITE)
+COMPUTE = _table(
+    ADD_RMS_NORM,
+    LINEAR_SILU_MUL,
+    SCALED_LINEAR_SILU_MUL,
+    ROPE_KV_WRITE,
+    QK_NORM_ROPE_KV_WRITE,
+)
 """Those of one rank alone."""
 
 REWRITES: Mapping[str, Rewrite] = MappingProxyType({**COLLECTIVES, **COMPUTE})

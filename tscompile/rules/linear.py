@@ -35,6 +35,18 @@ LINEAR = Rule(
     _linear_flops,
 )
 
+SCALED_LINEAR = Rule(
+    "scaled_linear",
+    always(
+        everywhere(4),
+        Strategy((R, S0, S0, S0), (S1,)),  # as a plain one; scales are cut as the weight is
+        Strategy((S1, S1, S1, P), (P,)),
+        Strategy((P, R, R, P), (P,)),
+        Strategy((S0, R, R, R), (S0,), spread=True),
+    ),
+    _linear_flops,
+)
+
 EMBEDDING = Rule(
     "embedding",
     always(

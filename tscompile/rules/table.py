@@ -10,6 +10,7 @@ from tscompile.rules.rule import Rule
 
 _ALL = (
     linear.LINEAR,
+    linear.SCALED_LINEAR,
     linear.EMBEDDING,
     elementwise.ADD,
     elementwise.SILU_MUL,

@@ -123,7 +123,7 @@ def _blocks(axes: MeshAxes, program: Program) -> list[_Block]:
     for position, operation in enumerate(program.operations):
         attention = attention or operation.kind in _ATTENTION
         kinds = {program.operations[r].kind for v in operation.outputs for r in readers[v]}
-        if operation.kind not in ("linear", "experts") or "add" not in kinds:
+        if operation.kind not in ("linear", "scaled_linear", "experts") or "add" not in kinds:
             continue
         block = _Block(position, _summed(axes, operation), attention, operation.kind == "experts")
         if found and not block.attention and not found[-1].attention:

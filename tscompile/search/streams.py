@@ -15,7 +15,7 @@ from tscompile.ir.graph import Node
 
 IDENTITY = "identity"
 
-_SOURCES = frozenset({"embedding", "select_rows", "linear"})
+_SOURCES = frozenset({"embedding", "select_rows", "linear", "scaled_linear"})
 
 
 def with_identities(draft: DraftProgram) -> DraftProgram:

@@ -22,6 +22,7 @@ from tscompile.simulate.relations.base import (
     Dims,
     Scope,
 )
+from tscompile.simulate.relations.dense import BLOCK
 from tscompile.simulate.sizes import Cuts, Scale, SmallSizes, row_scales, scales
 from tskernels.errors import TsError
 from tskernels.schema import AttributeValue
@@ -250,6 +251,8 @@ class _Transplant:
                 attributes["vocab_start"] = _scaled(op, attributes["vocab_start"], small, large)
             case "attention":
                 attributes["window"] = _window(cast("int", attributes["window"])) or 0
+            case "scaled_linear" | "scaled_linear_silu_mul":
+                attributes["block"] = self._block(self._small(self._parts[0]), attributes["block"])
             case _:
                 pass
         return replace(op, attributes=attributes)
@@ -262,6 +265,8 @@ class _Transplant:
             attributes["size"] = sizes.whole(scope(op.outputs[0], 2), width)
         if op.op == "attention":
             attributes["window"] = _window(cast("int", attributes["window"])) or 0
+        if op.op == "scaled_linear":
+            attributes["block"] = self._block(sizes, attributes["block"])
         if op.op == "narrow":
             dim, start, size = (cast("int", attributes[n]) for n in ("dim", "start", "size"))
             first, last = (
@@ -269,6 +274,11 @@ class _Transplant:
             )
             attributes.update(start=first, size=last - first)
         return replace(op, attributes=attributes)
+
+    def _block(self, sizes: SmallSizes, block: Attribute) -> tuple[int, ...]:
+        """Rows and columns of a weight's part that shares a scale."""
+        large = cast("tuple[int, int]", block)
+        return tuple(sizes.whole(dim, size) for dim, size in zip(BLOCK, large, strict=True))
 
     def _parameter(self, parameter: TracedParameter) -> TracedParameter:
         return replace(parameter, shape=self._shape(parameter.name, parameter.shape))

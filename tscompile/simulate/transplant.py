@@ -9,7 +9,13 @@ from tskernels.schema import DType, OpKind
 from tsruntime.artifact.proof.certificate import Certificate
 from tsruntime.artifact.schema import ArenaStorage, Op, Plan, Program, Target, Value
 
-_FLOATS = (DType.FLOAT64, DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)
+_FLOATS = (
+    DType.FLOAT64,
+    DType.FLOAT32,
+    DType.BFLOAT16,
+    DType.FLOAT16,
+    DType.FLOAT8_E4M3,
+)
 
 
 def plan_in_float64(plan: Plan) -> Plan:
@@ -18,7 +24,12 @@ def plan_in_float64(plan: Plan) -> Plan:
     Arena offsets are stretched alike, by what the narrowest type grows.
     """
     narrowest = min(
-        (v.dtype.itemsize for p in plan.programs for v in p.values if v.dtype in _FLOATS),
+        (
+            value.dtype.itemsize
+            for program in plan.programs
+            for value in program.values
+            if value.dtype in _FLOATS and isinstance(value.storage, ArenaStorage)
+        ),
         default=DType.FLOAT64.itemsize,
     )
     stretch = DType.FLOAT64.itemsize // narrowest

@@ -13,9 +13,10 @@ from tsruntime.artifact.weights import constant, held_tensors, shard_range
 
 
 def random_weights(certificate: Certificate, seed: int) -> dict[str, Tensor]:
-    """Every parameter drawn anew in float64: gains about 1, biases of size 0.5, unit-gain matrices.
+    """Every parameter drawn anew in float64: gains and blocks' scales about 1, biases of size 0.5.
 
-    Nothing is zero or one, so that a bias added twice or a gain left out shows.
+    Matrices have unit gain. Nothing is zero or one, so that a bias added twice or a gain left out
+    shows.
     """
     generator = torch.Generator().manual_seed(seed)
     tensors: dict[str, Tensor] = {}
@@ -23,7 +24,7 @@ def random_weights(certificate: Certificate, seed: int) -> dict[str, Tensor]:
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         if parameter.name.endswith("bias"):
             tensors[parameter.name] = 0.5 * noise
-        elif len(parameter.shape) == 1:
+        elif len(parameter.shape) == 1 or parameter.name.endswith("_scale_inv"):
             tensors[parameter.name] = 1.0 + 0.3 * noise
         else:
             tensors[parameter.name] = noise / parameter.shape[-1] ** 0.5

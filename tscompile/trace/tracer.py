@@ -17,6 +17,7 @@ from tscompile.models.annotations import (
     boundary_of,
     checkpoint_names,
     placements_of,
+    quantized_of,
     stacks_of,
     wide_of,
 )
@@ -62,8 +63,9 @@ def _parameters(model: nn.Module, names: Mapping[int, str], used: set[str]) -> l
             if name not in used:
                 continue
             placement, stacked = placements.get(attribute), attribute in stacks
-            wide = attribute in wide_of(module)
-            parameter = Parameter(name, tuple(tensor.shape), placement, stacked, wide)
+            wide, quantized = (attribute in of(module) for of in (wide_of, quantized_of))
+            shape = tuple(tensor.shape)
+            parameter = Parameter(name, shape, placement, stacked, wide, quantized)
             first = found.setdefault(name, parameter)
             if first != parameter:
                 raise AnnotationError(

@@ -21,6 +21,7 @@ from tskernels.ops.fused.schema import (
     linear_silu_mul,
     qk_norm_rope_kv_write,
     rope_kv_write,
+    scaled_linear_silu_mul,
 )
 from tskernels.ops.fused_collectives.schema import (
     all_reduce_add_rms_norm,
@@ -29,7 +30,7 @@ from tskernels.ops.fused_collectives.schema import (
 )
 from tskernels.ops.indexing.schema import mask, permute, select_rows
 from tskernels.ops.indexing.schema import slice_ as slice  # noqa: A004 (the op's own name)
-from tskernels.ops.linear.schema import linear
+from tskernels.ops.linear.schema import linear, scaled_linear
 from tskernels.ops.mla.schema import latent_write, mla
 from tskernels.ops.moe.schema import experts, route
 from tskernels.ops.norm.schema import rms_norm
@@ -68,6 +69,8 @@ __all__ = [
     "rotary",
     "rotary_table",
     "route",
+    "scaled_linear",
+    "scaled_linear_silu_mul",
     "select_rows",
     "silu_mul",
     "slice",
@@ -78,6 +81,7 @@ __all__ = [
 _ALL: tuple[Op[..., Any], ...] = (
     embedding,
     linear,
+    scaled_linear,
     rms_norm,
     add,
     silu_mul,
@@ -105,6 +109,7 @@ _ALL: tuple[Op[..., Any], ...] = (
     all_to_all,
     add_rms_norm,
     linear_silu_mul,
+    scaled_linear_silu_mul,
     rope_kv_write,
     qk_norm_rope_kv_write,
     all_reduce_add_rms_norm,

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 _BLOCK = 1 << 22
+_LARGEST_FLOAT8 = 448.0
+_COLUMNS = 128
 
 
 def generate(
@@ -30,13 +32,14 @@ def generate(
     """Rows `start` to `start + size` along `dim` of the tensor `name` of global `shape`.
 
     Norm gains lie around 1, so that a gain left out shows; vectors in ±0.125; matrices have
-    variance 1 / fan-in (the last dim).
+    variance 1 / fan-in (the last dim). Matrices in float8 fill its range, and the scales of their
+    blocks bring them to that variance, at the usual 128 columns a block.
     """
     size = shape[dim] - start if size is None else size
     local = (*shape[:dim], size, *shape[dim + 1 :])
     out = torch.empty(local, dtype=dtype, device=device)
     flat, keys = out.view(-1), _keys(seed, name)
-    centre, spread = _distribution(name, shape)
+    centre, spread = _distribution(name, shape, dtype)
     for first in range(0, flat.numel(), _BLOCK):
         count = min(_BLOCK, flat.numel() - first)
         index = torch.arange(first, first + count, dtype=torch.int64, device=device)
@@ -51,7 +54,13 @@ def _keys(seed: int, name: str) -> tuple[int, int]:
     return low, int.from_bytes(digest[4:8], "little", signed=True)
 
 
-def _distribution(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
+def _distribution(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[float, float]:
+    """Centre and spread."""
+    if dtype == torch.float8_e4m3fn:
+        return 0.0, _LARGEST_FLOAT8
+    if name.endswith("weight_scale_inv"):
+        centre = math.sqrt(3.0 / (_COLUMNS * shape[-1])) / _LARGEST_FLOAT8
+        return centre, centre / 4
     if name.endswith("norm.weight"):
         return 1.0, 0.25
     if len(shape) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,8 +18,9 @@ class ModelConfig:
     `window` is the sliding window in tokens that every layer uses, or 0. `qkv_bias`, `o_bias` and
     `mlp_bias` say which linears have biases; `qk_norm` normalises each query and key head; `moe` is
     the mixture of experts that some layers have, or None. A quantized checkpoint's matrices are
-    scaled in `weight_blocks` of so many rows and columns. Behind its last layer lie `draft_layers`
-    that only guess further tokens; they are left out.
+    scaled in `weight_blocks` of so many rows and columns, but for the head and the `unquantized`
+    modules, which are named from the root or by the end of their paths. Behind its last layer lie
+    `draft_layers` that only guess further tokens; they are left out.
     """
 
     architecture: str
@@ -41,6 +42,7 @@ class ModelConfig:
     window: int = 0
     moe: MoeConfig | None = None
     weight_blocks: tuple[int, int] | None = None
+    unquantized: frozenset[str] = frozenset()
     draft_layers: int = 0
 
     @property
@@ -75,11 +77,18 @@ def read_norm_eps(config: Mapping[str, object]) -> float:
 
 
 def read_weight_blocks(config: Mapping[str, object]) -> tuple[int, int] | None:
-    """Blocks of a checkpoint in block-scaled fp8; ModelConfigError for other quantizations."""
+    """Blocks of a checkpoint in block-scaled e4m3; ModelConfigError for other quantizations."""
     quantization = cast("Mapping[str, object] | None", config.get("quantization_config"))
     if quantization is None:
         return None
     method, blocks = quantization.get("quant_method"), quantization.get("weight_block_size")
+    for key, known in (("fmt", "e4m3"), ("activation_scheme", "dynamic")):
+        if quantization.get(key, known) != known:
+            raise ModelConfigError(
+                f"{key} = {quantization[key]!r} is not supported",
+                remedy=f"use a checkpoint whose {key} is {known!r}",
+                where=f"quantization_config.{key}",
+            )
     match method, blocks:
         case "fp8", [int(rows), int(columns)] if rows > 0 and columns > 0:
             return rows, columns
@@ -89,6 +98,20 @@ def read_weight_blocks(config: Mapping[str, object]) -> tuple[int, int] | None:
                 remedy="use the model's unquantized checkpoint",
                 where="quantization_config",
             )
+
+
+def read_unquantized(config: Mapping[str, object]) -> frozenset[str]:
+    """Modules that a quantized checkpoint keeps as they were, by name; ModelConfigError if odd."""
+    quantization = cast("Mapping[str, object]", config.get("quantization_config") or {})
+    value = quantization.get("modules_to_not_convert") or ()
+    names = cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
+    if not all(isinstance(name, str) and name for name in names):
+        raise ModelConfigError(
+            f"modules_to_not_convert = {value!r} is no list of names",
+            remedy="use the config.json that the checkpoint was saved with",
+            where="quantization_config.modules_to_not_convert",
+        )
+    return frozenset(map(str, names))
 
 
 def refuse_unsupported(config: Mapping[str, object], *, layer_types: frozenset[str]) -> None:

@@ -9,6 +9,7 @@ from tscompile.models.config.base import (
     ModelConfig,
     read_norm_eps,
     read_size,
+    read_unquantized,
     read_weight_blocks,
     refuse_unsupported,
 )
@@ -42,6 +43,7 @@ def read_llama(config: Mapping[str, object], architecture: str) -> ModelConfig:
         qk_norm=qwen3,
         window=_window(architecture, config),
         weight_blocks=read_weight_blocks(config),
+        unquantized=read_unquantized(config),
     )
     if result.heads % result.kv_heads:
         raise ModelConfigError(

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tscompile.simulate.relations.attention import attention, kv_write, rotary, rotary_table
 from tscompile.simulate.relations.base import Relation, alike
-from tscompile.simulate.relations.dense import embedding, linear, rms_norm
+from tscompile.simulate.relations.dense import embedding, linear, rms_norm, scaled_linear
 from tscompile.simulate.relations.mla import latent_write, mla
 from tscompile.simulate.relations.moe import experts, route
 from tscompile.simulate.relations.movement import flatten, narrow, select_rows, unflatten
@@ -16,6 +16,7 @@ RELATIONS: Mapping[str, Relation] = MappingProxyType(
     {
         "embedding": embedding,
         "linear": linear,
+        "scaled_linear": scaled_linear,
         "rms_norm": rms_norm,
         "add": alike(2),
         "silu_mul": alike(2),

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tskernels.ops.attention.reference import kv_write
 from tskernels.ops.elementwise.reference import add, silu_mul
-from tskernels.ops.linear.reference import linear
+from tskernels.ops.linear.reference import linear, scaled_linear
 from tskernels.ops.norm.reference import rms_norm
 from tskernels.ops.rotary.reference import rotary
 
@@ -23,6 +23,22 @@ def linear_silu_mul(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
     `bias` [2F] is packed alike.
     """
     gate, up = linear(x, weight, bias).chunk(2, dim=1)
+    return silu_mul(gate, up)
+
+
+def scaled_linear_silu_mul(
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    block: tuple[int, ...],
+) -> Tensor:
+    """silu(gate) * up of x [T, K] by `scaled_linear`, gate's rows first, to [T, F].
+
+    weight [2F, K], scale and bias [2F] are packed: gate's rows are whole blocks.
+    """
+    gate, up = scaled_linear(x, weight, scale, bias, block=block).chunk(2, dim=1)
     return silu_mul(gate, up)
 
 

@@ -8,7 +8,7 @@ from tskernels.op import define
 from tskernels.ops.attention.schema import kv_write
 from tskernels.ops.elementwise.schema import add, silu_mul
 from tskernels.ops.fused import reference
-from tskernels.ops.linear.schema import linear
+from tskernels.ops.linear.schema import block_of, linear, scaled_linear
 from tskernels.ops.norm.schema import rms_norm
 from tskernels.ops.rotary.schema import rotary
 from tskernels.schema import AttributeValue, TensorType
@@ -32,6 +32,15 @@ def _infer_linear_silu_mul(inputs: Types, attributes: Attributes) -> tuple[Tenso
     return silu_mul.schema.infer((half, half), {})
 
 
+def _infer_scaled_linear_silu_mul(inputs: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    (both,) = scaled_linear.schema.infer(inputs, attributes)
+    width, rows = both.shape[1] // 2, block_of(attributes)[0]
+    whole = both.shape[1] == 2 * width and width % rows == 0
+    require(whole, f"scaled_linear_silu_mul: {both.shape[1]} rows are no pair of blocks of {rows}")
+    half = resized(both, 1, width)
+    return silu_mul.schema.infer((half, half), {})
+
+
 def _infer_rope_kv_write(inputs: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     query, key, value, table, cache, slots = inputs
     (turned,) = rotary.schema.infer((key, table), attributes)
@@ -48,6 +57,7 @@ def _infer_qk_norm_rope_kv_write(inputs: Types, attributes: Attributes) -> tuple
 
 add_rms_norm = define(reference.add_rms_norm, _infer_add_rms_norm, outputs=("total", "normed"))
 linear_silu_mul = define(reference.linear_silu_mul, _infer_linear_silu_mul)
+scaled_linear_silu_mul = define(reference.scaled_linear_silu_mul, _infer_scaled_linear_silu_mul)
 rope_kv_write = define(
     reference.rope_kv_write, _infer_rope_kv_write, outputs=("query", "cache"), mutates={1: 4}
 )

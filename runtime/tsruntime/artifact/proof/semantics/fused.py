@@ -12,7 +12,7 @@ from tsruntime.artifact.proof.errors import Refusal
 from tsruntime.artifact.proof.lookup import Lookup
 from tsruntime.artifact.proof.semantics.attention import kv_write, rotary
 from tsruntime.artifact.proof.semantics.base import Attributes, Inputs, present
-from tsruntime.artifact.proof.semantics.dense import linear
+from tsruntime.artifact.proof.semantics.dense import linear, scaled_linear
 from tsruntime.artifact.proof.semantics.elementwise import add, rms_norm, silu_mul
 from tsruntime.artifact.proof.semantics.movement import split
 from tsruntime.artifact.proof.tile import Local
@@ -34,7 +34,17 @@ def add_rms_norm(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tupl
 
 def linear_silu_mul(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """The first half of the columns gates the second."""
-    (both,) = linear(traced, inputs, _only())
+    return _gated(traced, *linear(traced, inputs, _only()))
+
+
+def scaled_linear_silu_mul(
+    traced: Lookup, inputs: Inputs, attributes: Attributes
+) -> tuple[Local, ...]:
+    """The same of a product with a quantized weight."""
+    return _gated(traced, *scaled_linear(traced, inputs, attributes))
+
+
+def _gated(traced: Lookup, both: Local) -> tuple[Local, ...]:
     width, left = divmod(both.shape[1], 2)
     if left:
         raise Refusal(f"its product has {both.shape[1]} columns, not two equal halves")

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from tsruntime.artifact.proof.semantics.attention import attention, kv_write, rotary, rotary_table
 from tsruntime.artifact.proof.semantics.base import Semantics
-from tsruntime.artifact.proof.semantics.dense import embedding, linear
+from tsruntime.artifact.proof.semantics.dense import embedding, linear, scaled_linear
 from tsruntime.artifact.proof.semantics.elementwise import add, rms_norm, silu_mul
 from tsruntime.artifact.proof.semantics.exchange import combine, dispatch
 from tsruntime.artifact.proof.semantics.fused import (
@@ -19,6 +19,7 @@ from tsruntime.artifact.proof.semantics.fused import (
     linear_silu_mul,
     qk_norm_rope_kv_write,
     rope_kv_write,
+    scaled_linear_silu_mul,
 )
 from tsruntime.artifact.proof.semantics.mla import latent_write, mla
 from tsruntime.artifact.proof.semantics.moe import experts, route
@@ -36,6 +37,7 @@ SEMANTICS: Mapping[str, Semantics] = MappingProxyType(
     {
         "embedding": embedding,
         "linear": linear,
+        "scaled_linear": scaled_linear,
         "rms_norm": rms_norm,
         "add": add,
         "silu_mul": silu_mul,
@@ -59,6 +61,7 @@ SEMANTICS: Mapping[str, Semantics] = MappingProxyType(
         "flatten": flatten,
         "add_rms_norm": add_rms_norm,
         "linear_silu_mul": linear_silu_mul,
+        "scaled_linear_silu_mul": scaled_linear_silu_mul,
         "rope_kv_write": rope_kv_write,
         "qk_norm_rope_kv_write": qk_norm_rope_kv_write,
     }
