@@ -20,7 +20,6 @@ from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, Shard, axes_w
 from tscompile.rewrites.table import REWRITES
 from tscompile.search.fused_ops import CHAINS, GATED, PACKED, REDUCTIONS
 from tscompile.search.graph import Indices, step_graph
-from tscompile.search.layout import tile_shape
 from tscompile.search.program import Operation, Program
 from tscompile.search.reading import Reading
 from tscompile.search.strategies import Batch
@@ -116,10 +115,6 @@ class Offers:
             attributes=attributes,
         )
 
-    def _tile(self, name: str, placements: Placements) -> TensorType:
-        type_ = self._reading.operands.slot(name).value.type
-        return replace(type_, shape=tile_shape(self._reading.axes, type_.shape, placements))
-
     def _reduction(self, nodes: Sequence[Node], batch: Batch, due: str) -> Runs | None:
         """Of the summand that is `due` alone: where the rest lies follows from it."""
         first, norm = nodes
@@ -127,7 +122,7 @@ class Offers:
         scatter = op != REDUCTIONS["all_reduce+add+rms_norm"]
         gain = norm.inputs[1]
         assert gain is not None
-        held = self._tile(gain, self._reading.operands.slot(gain).value.placements)
+        held = self._reading.tile(gain, self._reading.operands.slot(gain).value.placements)
         residual = next((name for name in batch.inputs if name != due), None)
         if (first.op == IDENTITY) != (residual is None):
             return None
@@ -135,9 +130,9 @@ class Offers:
         def runs(placed: Mapping[str, Placements]) -> bool:
             axes = axes_with(mesh, placed[due], PARTIAL)
             within = reduced(placed[due], scatter=scatter)
-            rest = None if residual is None else self._tile(residual, within)
+            rest = None if residual is None else self._reading.tile(residual, within)
             given = {"axes": axes, "size": mesh.size(axes), "eps": norm.attributes["eps"]}
-            return self._has_kernel(op, (self._tile(due, placed[due]), held, rest), given)
+            return self._has_kernel(op, (self._reading.tile(due, placed[due]), held, rest), given)
 
         return runs
 
@@ -184,7 +179,7 @@ class Offers:
             ]
             given = list(zip(node.outputs, taken.outputs, strict=True))
             for name, placements in (*wanted, *given):
-                local[name] = self._tile(name, placements)
+                local[name] = self._reading.tile(name, placements)
             known.update(given)
         return local
 

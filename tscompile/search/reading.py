@@ -8,9 +8,10 @@ partial sums.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from tscompile.cost.model import FREE, Price
@@ -94,6 +95,7 @@ class Reading:
         )
         self._fitting = Fitting(mesh, draft, self.operands, self._boundaries)
         self._taken: dict[tuple[int, int, Wanted], Strategy] = {}
+        self._tiles: dict[tuple[str, Placements], TensorType] = {}
 
     def program(self) -> Program:
         """Operations in order, and last the one that wants the output whole."""
@@ -135,12 +137,15 @@ class Reading:
             return Rule(OUTPUT, self._output_along, lambda setting: Work(0, launches=0))
         node = self.nodes[operation.name]
 
-        def along(_: Operation, axis: str) -> tuple[AxisStrategy, ...]:
-            index = [a.name for a in self.axes].index(axis)
-            found = [self._along(node, s, index) for s in self._fitting.every(node, index)]
-            return tuple(dict.fromkeys(s for s in found if s is not None))
+        return Rule(operation.kind, partial(self._strategies, node), self._work(node, operation))
 
-        return Rule(operation.kind, along, lambda setting: self._work(node, setting))
+    def _strategies(self, node: Node, operation: Operation, axis: str) -> tuple[AxisStrategy, ...]:
+        index = [a.name for a in self.axes].index(axis)
+        bound = tuple(b.placements[index] for b in operation.bound)
+        slots = self.operands.slots(node)
+        every = self._fitting.every(node, index)
+        found = (self._along(node, slots, strategy, index, bound) for strategy in every)
+        return tuple(dict.fromkeys(one for one in found if one is not None))
 
     @property
     def output_placements(self) -> Placements:
@@ -187,27 +192,33 @@ class Reading:
         """A node's outputs that are not bound."""
         return [name for name in node.outputs if not self.draft.values[name].is_bound]
 
-    def _along(self, node: Node, strategy: Strategy, axis: int) -> AxisStrategy | None:
+    def _along(
+        self,
+        node: Node,
+        slots: Sequence[Slot | None],
+        strategy: Strategy,
+        axis: int,
+        bound: tuple[Placement, ...],
+    ) -> AxisStrategy | None:
         inputs: dict[str, Placement] = {}
         masked = False
-        for slot, wanted in zip(self.operands.slots(node), strategy.inputs, strict=False):
+        for slot, wanted in zip(slots, strategy.inputs, strict=False):
             if slot is None:
                 continue
             if slot.kind == "value" and inputs.setdefault(slot.root, wanted) != wanted:
                 return None
             masked |= slot.kind == "weight" and self._masks(slot, wanted, axis)
-        outputs = [
+        outputs = tuple(
             given
             for name, given in zip(node.outputs, strategy.outputs, strict=True)
             if not self.draft.values[name].is_bound
-        ]
-        bound = tuple(b.placements[axis] for b in self._bound(node))
+        )
         tag = _MASK if masked else ""
         if node.op == "add" and PARTIAL in outputs:
             tag = DEFERRED
         if strategy in exchanges_of(node):
             tag = ALL_TO_ALL
-        return AxisStrategy(tuple(inputs.values()), tuple(outputs), bound, tag)
+        return AxisStrategy(tuple(inputs.values()), outputs, bound, tag)
 
     def _masks(self, slot: Slot, wanted: Placement, axis: int) -> bool:
         return wanted == PARTIAL and slot.value.placements[axis] == REPLICATE
@@ -236,36 +247,44 @@ class Reading:
             if slot is not None and slot.kind in ("weight", "cache")
         )
 
-    def _work(self, node: Node, setting: Setting) -> Work:
+    def tile(self, name: str, placements: Placements) -> TensorType:
+        """What one rank holds of an operand that lies so."""
+        key = name, placements
+        if key not in self._tiles:
+            type_ = self.operands.slot(name).value.type
+            shape = tile_shape(self.axes, type_.shape, placements)
+            self._tiles[key] = TensorType(type_.dtype, shape)
+        return self._tiles[key]
+
+    def _work(self, node: Node, operation: Operation) -> Callable[[Setting], Work]:
         """By the table's arithmetic on local types; a masked weight is one more copy."""
         if node.op == IDENTITY:
-            return Work(0, launches=0)
-        operation = setting.operation
+            return lambda setting: Work(0, launches=0)
         names = (*operation.inputs, *operation.outputs, *(b.name for b in operation.bound))
-        placed = dict(zip(names, setting.placements, strict=True))
+        position = {name: number for number, name in enumerate(names)}
+        slots = [
+            slot and (slot.name, position.get(slot.root), slot.value.placements)
+            for slot in (*self.operands.slots(node), *map(self.operands.slot, node.outputs))
+        ]
+        whole = types_of(node, self.draft.values).inputs
+        launches = 0 if OPS[node.op].schema.kind is OpKind.VIEW else 1
+        rule, count = RULES[node.op], len(node.inputs)
 
-        def tile(name: str) -> TensorType:
-            slot = self.operands.slot(name)
-            placements = placed.get(slot.root, slot.value.placements)
-            shape = tile_shape(self.axes, slot.value.type.shape, placements)
-            return replace(slot.value.type, shape=shape)
+        def work(setting: Setting) -> Work:
+            placed = setting.placements
+            local = [s and self.tile(s[0], s[2] if s[1] is None else placed[s[1]]) for s in slots]
+            outputs = tuple(type_ for type_ in local[count:] if type_ is not None)
+            types = OpTypes(tuple(local[:count]), outputs, node.attributes, whole)
+            extra = setting.costs.kernel(0) if _MASK in setting.tags else FREE
+            if DEFERRED in setting.tags:
+                extra = deferral(setting.costs)
+            if away := setting.tagged(ALL_TO_ALL):
+                extra = self._exchange(node, setting, away, types)
+                types = at_experts(types, self.mesh.size(away))
+            way = cheapest(setting.costs, rule, types)
+            return Work(rule.traffic(way), rule.flops(way), launches, extra)
 
-        types = OpTypes(
-            tuple(None if name is None else tile(name) for name in node.inputs),
-            tuple(tile(name) for name in node.outputs),
-            node.attributes,
-            types_of(node, self.draft.values).inputs,
-        )
-        extra = setting.costs.kernel(0) if _MASK in setting.tags else FREE
-        if DEFERRED in setting.tags:
-            extra = deferral(setting.costs)
-        view = OPS[node.op].schema.kind is OpKind.VIEW
-        rule, away = RULES[node.op], setting.tagged(ALL_TO_ALL)
-        if away:
-            extra = self._exchange(node, setting, away, types)
-            types = at_experts(types, self.mesh.size(away))
-        way = cheapest(setting.costs, rule, types)
-        return Work(rule.traffic(way), rule.flops(way), 0 if view else 1, extra)
+        return work
 
     def _exchange(
         self, node: Node, setting: Setting, away: tuple[str, ...], types: OpTypes

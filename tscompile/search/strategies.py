@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,8 +13,9 @@ from tscompile.cost.model import FREE, CostModel, Price
 from tscompile.ir.errors import NoStrategyError
 from tscompile.ir.placement import Placement, Placements, Shard
 from tscompile.search.graph import Indices, Prices, StepGraph, combinations, encode, step_graph
-from tscompile.search.layout import MeshAxes, View, tile_bytes, tile_shape
+from tscompile.search.layout import Digits, MeshAxes, View, tile_bytes, tile_shape
 from tscompile.search.program import Operation
+from tscompile.search.tiles import distinct, tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,22 @@ class Batch:
         kernel = costs.kernels(self.moved, self.flops)
         return kernel + encode(Price(0, self.launches)) + self.extra
 
+    def named(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Batch:
+        """The same of other values."""
+        return Batch(
+            self.kind,
+            self.span,
+            inputs,
+            outputs,
+            self.requires,
+            self.gives,
+            self.moved,
+            self.flops,
+            self.launches,
+            self.extra,
+            self.notes,
+        )
+
     def places(self) -> dict[str, Indices]:
         """The placement numbers of each value that enters or leaves."""
         rows = [*zip(self.inputs, self.requires, strict=True)]
@@ -140,87 +159,101 @@ class Batch:
         )
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Joint:
+    """The joint strategies of an op over all axes, a column each, whatever the operands' sizes.
+
+    `requires` and `gives` are placement numbers. `samples` are the distinct ways to cut operands
+    and to go, by the first column of each: placements of inputs and outputs, and tags. `same` is
+    the sample that a column costs as much as.
+    """
+
+    requires: Indices
+    gives: Indices
+    samples: tuple[tuple[tuple[Placements, ...], tuple[str, ...]], ...]
+    same: Indices
+    notes: tuple[str, ...]
+
+
 def batch_of(
     costs: CostModel, rule: Rule, operation: Operation, values: Mapping[str, View]
 ) -> Batch:
     """Every legal joint strategy of an op. Raises NoStrategyError where there is none."""
-    names = (*operation.inputs, *operation.outputs)
-    graphs = [step_graph(costs.axes, values[name].digits) for name in names]
-    per_axis = _per_axis(costs, rule, operation, graphs)
-    grid = combinations([len(strategies) for strategies in per_axis])
-    numbers = [_numbers(graph, per_axis, grid, o) for o, graph in enumerate(graphs)]
-    tags, tag_of = _tags(per_axis, grid)
-    views = (*(values[name] for name in names), *(bound.view for bound in operation.bound))
-    keys = [graph.cuts[number] for graph, number in zip(graphs, numbers, strict=True)]
-    _, first, same = np.unique(
-        np.concatenate([*keys, tag_of[:, None]], axis=1),
-        axis=0,
-        return_index=True,
-        return_inverse=True,
-    )
+    views = tuple(values[name] for name in (*operation.inputs, *operation.outputs))
+    digits = tuple(view.digits for view in views)
+    per_axis = _per_axis(costs, rule, operation, digits)
+    joint = _joint(costs.axes, digits, len(operation.inputs), per_axis)
+    everything = (*views, *(bound.view for bound in operation.bound))
+    fixed = tuple(bound.placements for bound in operation.bound)
     works = [
-        rule.work(
-            Setting(
-                costs,
-                operation,
-                views,
-                (
-                    *(g.placements[int(n[i])] for g, n in zip(graphs, numbers, strict=True)),
-                    *(bound.placements for bound in operation.bound),
-                ),
-                tags[int(tag_of[i])],
-            )
-        )
-        for i in first.tolist()
+        rule.work(Setting(costs, operation, everything, (*placed, *fixed), tags))
+        for placed, tags in joint.samples
     ]
-    return _batch(costs, operation, numbers, works, same.reshape(-1), tags, tag_of)
-
-
-def _batch(
-    costs: CostModel,
-    operation: Operation,
-    numbers: Sequence[Indices],
-    works: Sequence[Work],
-    same: Indices,
-    tags: Sequence[tuple[str, ...]],
-    tag_of: Indices,
-) -> Batch:
-    count, columns = len(operation.inputs), len(same)
-    notes = [_note(costs.axes, tag) for tag in tags]
-    noted: list[int] = tag_of.tolist() if any(notes) else []
     return Batch(
         operation.kind,
         1,
         operation.inputs,
         operation.outputs,
-        np.array(numbers[:count], np.int64).reshape(count, columns),
-        np.array(numbers[count:], np.int64).reshape(len(operation.outputs), columns),
-        np.array([work.moved for work in works], np.int64)[same],
-        np.array([work.flops for work in works], np.int64)[same],
+        joint.requires,
+        joint.gives,
+        np.array([work.moved for work in works], np.int64)[joint.same],
+        np.array([work.flops for work in works], np.int64)[joint.same],
         works[0].launches,
-        np.array([encode(work.extra) for work in works], np.complex128)[same],
+        np.array([encode(work.extra) for work in works], np.complex128)[joint.same],
+        joint.notes,
+    )
+
+
+PerAxis: TypeAlias = tuple[tuple[AxisStrategy, ...], ...]
+"""For each axis the strategies along it."""
+
+
+@lru_cache(maxsize=1024)
+def _joint(axes: MeshAxes, digits: tuple[Digits, ...], inputs: int, per_axis: PerAxis) -> Joint:
+    """The joint strategies of an op whose `inputs` first operands enter."""
+    graphs = [step_graph(axes, each) for each in digits]
+    grid = combinations([len(strategies) for strategies in per_axis])
+    numbers = [_numbers(graph, per_axis, grid, o) for o, graph in enumerate(graphs)]
+    tags, tag_of = _tags(per_axis, grid)
+    shapes = [tiles(axes, each) for each in digits]
+    rows = [(tile.of[row], tile.count) for tile, row in zip(shapes, numbers, strict=True)]
+    first, same = distinct([(tag_of, len(tags)), *rows])
+    samples = tuple(
+        (
+            tuple(g.placements[int(row[i])] for g, row in zip(graphs, numbers, strict=True)),
+            tags[int(tag_of[i])],
+        )
+        for i in first.tolist()
+    )
+    notes = [_note(axes, tag) for tag in tags]
+    noted: list[int] = tag_of.tolist() if any(notes) else []
+    columns = len(same)
+    return Joint(
+        np.array(numbers[:inputs], np.int64).reshape(inputs, columns),
+        np.array(numbers[inputs:], np.int64).reshape(len(digits) - inputs, columns),
+        samples,
+        same,
         tuple(notes[t] for t in noted),
     )
 
 
 def _per_axis(
-    costs: CostModel, rule: Rule, operation: Operation, graphs: Sequence[StepGraph]
-) -> list[list[AxisStrategy]]:
+    costs: CostModel, rule: Rule, operation: Operation, digits: tuple[Digits, ...]
+) -> PerAxis:
     """The strategies along each axis that fit the bound operands and the values' digits."""
-    found: list[list[AxisStrategy]] = []
+    found: list[tuple[AxisStrategy, ...]] = []
     for i, axis in enumerate(costs.axes):
         bound = tuple(operand.placements[i] for operand in operation.bound)
-        fitting = [
+        cut = [[d for d, names in enumerate(each) if axis.name in names] for each in digits]
+        fitting = tuple(
             strategy
             for strategy in rule.along(operation, axis.name)
             if strategy.bound == bound
             and all(
-                not isinstance(placement, Shard) or placement in graph.choices[i]
-                for placement, graph in zip(
-                    (*strategy.inputs, *strategy.outputs), graphs, strict=True
-                )
+                not isinstance(placement, Shard) or placement.dim in dims
+                for placement, dims in zip((*strategy.inputs, *strategy.outputs), cut, strict=True)
             )
-        ]
+        )
         if not fitting:
             raise NoStrategyError(
                 f"no strategy of {operation.kind} on axis {axis.name} fits its operands "
@@ -229,7 +262,7 @@ def _per_axis(
                 where=operation.name,
             )
         found.append(fitting)
-    return found
+    return tuple(found)
 
 
 def _numbers(
