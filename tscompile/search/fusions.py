@@ -34,46 +34,62 @@ SIDE_BY_SIDE: tuple[tuple[str, ...], ...] = (
 )
 """Likewise, of queries and keys, which share nothing."""
 
-LONGEST = max(len(kinds) for kinds in (*CHAINS, *SIDE_BY_SIDE))
-"""Ops of the longest of these."""
-
 R, P, S0 = REPLICATE, PARTIAL, Shard(0)
 
 Flags = NDArray[np.bool_]
 
 
+_LONGEST = max(len(kinds) for kinds in (*CHAINS, *SIDE_BY_SIDE))
+
+_SUMMANDS: Mapping[str, tuple[int, ...]] = {"add": (0, 1), "identity": (0,)}
+"""Which inputs of an op before a norm a kernel may reduce."""
+
+
+def reach(operations: Sequence[Operation], start: int) -> int:
+    """How many ops from `start` on are of kinds that some fused strategy takes; 0 for none."""
+    return _reach(tuple([op.kind for op in operations[start : start + _LONGEST]]))
+
+
+@lru_cache(maxsize=1024)
+def _reach(kinds: tuple[str, ...]) -> int:
+    chains = [chain for chain in (*CHAINS, *SIDE_BY_SIDE) if kinds[: len(chain)] == chain]
+    pair = 2 if kinds[:1] and kinds[0] in _SUMMANDS and kinds[1:2] == ("rms_norm",) else 0
+    return max([pair, *map(len, chains)])
+
+
 def batches_at(
     costs: CostModel,
     operations: Sequence[Operation],
-    start: int,
     values: Mapping[str, View],
     single: Sequence[Batch],
-    dead_after: Callable[[int], AbstractSet[str]],
+    last: Mapping[str, int],
 ) -> list[Batch]:
-    """All fused strategies that begin at `start`. `dead_after(end)`: values not read from `end`."""
+    """All fused strategies of the first of `operations`, with a `single` batch each.
+
+    `last` is the position of the last op that reads each of their outputs.
+    """
     found: list[Batch] = []
     for kinds in (*CHAINS, *SIDE_BY_SIDE):
-        if chain_at(operations, start, kinds):
-            end = start + len(kinds)
-            batch = single[start]
-            for position in range(start + 1, end):
-                dead = dead_after(end) if position == end - 1 else frozenset[str]()
+        if chained(operations, kinds):
+            end = len(kinds)
+            batch = single[0]
+            for position in range(1, end):
+                dead = {v for v in last if last[v] < end} if position == end - 1 else set[str]()
                 batch = joined(costs, batch, single[position], values, dead)
             found.append(batch)
-    pair = operations[start : start + 2]
+    pair = operations[:2]
     if len(pair) == 2 and pair[1].kind == "rms_norm" and pair[1].inputs == pair[0].outputs:
-        summands = {"add": (0, 1), "identity": (0,)}.get(pair[0].kind, ())
         found += [
             reduced(costs, reduction, pair[0], pair[1], values, summand)
             for reduction in REDUCTIONS
-            for summand in summands
+            for summand in _SUMMANDS.get(pair[0].kind, ())
         ]
     return [batch for batch in found if len(batch)]
 
 
-def chain_at(operations: Sequence[Operation], start: int, kinds: Sequence[str]) -> bool:
-    """Whether the ops from `start` are of these kinds and hang together."""
-    chain = operations[start : start + len(kinds)]
+def chained(operations: Sequence[Operation], kinds: Sequence[str]) -> bool:
+    """Whether the first ops are of these kinds and hang together."""
+    chain = operations[: len(kinds)]
     if tuple(op.kind for op in chain) != tuple(kinds):
         return False
     seen: set[str] = {*chain[0].inputs, *chain[0].outputs}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from tscompile.cost.model import CostModel, Price
 from tscompile.search.frontier import Frontier
-from tscompile.search.fusions import LONGEST, batches_at
+from tscompile.search.fusions import batches_at, reach
 from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.holdings import Stock
 from tscompile.search.layout import View
@@ -25,6 +25,18 @@ from tscompile.search.ways import Ways, ways_of
 
 Offers: TypeAlias = Callable[[Program, Sequence[Operation], Batch], Indices]
 """Which columns of a fused batch of some operations have a kernel."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Priced:
+    """A batch and the price of each of its columns."""
+
+    batch: Batch
+    prices: Prices
+
+    def named(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Priced:
+        """The same of other values."""
+        return Priced(self.batch.named(inputs, outputs), self.prices)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,8 +123,8 @@ class Compiler:
         self._offers = offers
         self._mode = ""
         self._stocks: dict[View, Stock] = {}
-        self._batches: dict[object, Batch] = {}
-        self._fused: dict[object, list[Batch]] = {}
+        self._batches: dict[int, Priced] = {}
+        self._fused: dict[object, tuple[tuple[str, ...], list[Priced]]] = {}
         self._segments: dict[object, Segment] = {}
         self._kinds: dict[object, int] = {}
         self._kind_of: dict[int, tuple[Program, Operation, int]] = {}
@@ -136,48 +148,51 @@ class Compiler:
     def compile_(self, program: Program) -> Compiled:
         """Cut the program into segments, equal ones once."""
         bounds = [0, *program.cuts, len(program.operations)]
-        readers = program.readers()
-        last = {value: max(found, default=-1) for value, found in readers.items()}
+        wires = _Wires(program)
         live = list(program.given)
         segments: list[Segment] = []
         known: dict[object, int] = {}
         sequence: list[Cut] = []
         for start, end in itertools.pairwise(bounds):
-            live = [value for value in live if last[value] >= start]
+            live = [value for value in live if wires.last[value] >= start]
             given = [value for op in program.operations[start:end] for value in op.outputs]
             names = (*live, *given)
-            key = self._signature(program, readers, names, start, end)
+            key = self._signature(program, wires, names, start, end)
             if key not in known:
                 known[key] = len(segments)
                 if key not in self._segments:
-                    self._segments[key] = self._segment(program, readers, names, start, end)
+                    self._segments[key] = self._segment(program, wires, names, start, end)
                 segments.append(self._segments[key])
             sequence.append(Cut(known[key], start, names))
             live += given
         return Compiled(program, tuple(segments), tuple(sequence), self._stocks)
 
     def _signature(
-        self,
-        program: Program,
-        readers: Mapping[str, Sequence[int]],
-        names: tuple[str, ...],
-        start: int,
-        end: int,
+        self, program: Program, wires: _Wires, names: tuple[str, ...], start: int, end: int
     ) -> tuple[object, ...]:
         """Equal for segments that are the same but for names."""
-        number = {name: i for i, name in enumerate(names)}
         operations = program.operations[start:end]
-        wiring = tuple(
+        wiring = self._wiring(program, operations, names)
+        leaving = tuple(
+            0 if wires.last[name] < end else 1 if wires.read_once(name, end) else 2
+            for name in names
+        )
+        limits = tuple(self._policy.signature(op) for op in operations) if self._policy else ()
+        return (self._mode, wiring, leaving, limits, tuple(program.values[n] for n in names))
+
+    def _wiring(
+        self, program: Program, operations: Sequence[Operation], names: Sequence[str]
+    ) -> tuple[object, ...]:
+        """Equal for operations that are the same but for names."""
+        number = {name: i for i, name in enumerate(names)}
+        return tuple(
             (
                 self._kind(program, op),
-                tuple(number[v] for v in op.inputs),
-                tuple(number[v] for v in op.outputs),
+                tuple([number[v] for v in op.inputs]),
+                tuple([number[v] for v in op.outputs]),
             )
             for op in operations
         )
-        leaving = tuple(min(2, sum(r >= end for r in readers[name])) for name in names)
-        limits = tuple(self._policy.signature(op) for op in operations) if self._policy else ()
-        return (self._mode, wiring, leaving, limits, tuple(program.values[n] for n in names))
 
     def _kind(self, program: Program, operation: Operation) -> int:
         """A number that ops share whose options are the same."""
@@ -190,153 +205,129 @@ class Compiler:
         return kind
 
     def _segment(
-        self,
-        program: Program,
-        readers: Mapping[str, Sequence[int]],
-        names: tuple[str, ...],
-        start: int,
-        end: int,
+        self, program: Program, wires: _Wires, names: tuple[str, ...], start: int, end: int
     ) -> Segment:
         number = {name: i for i, name in enumerate(names)}
-        defined = _definitions(program)
-        live = tuple(
-            tuple(
-                i
-                for i, name in enumerate(names)
-                if defined[name] < p <= max(readers[name], default=-1)
-            )
-            for p in range(start, end + 1)
-        )
+        live = wires.live(names, start, end)
         stages = tuple(
-            tuple(self._choices(number, batch) for batch in stage)
-            for stage in self._stages(program, readers, start, end)
+            tuple(_choices(number, batch) for batch in stage)
+            for stage in self._stages(program, wires, start, end)
         )
         stocks = tuple(self._stock(program.values[name]) for name in names)
         once = [
-            [i for i in values if sum(r >= start + p for r in readers[names[i]]) == 1]
+            [i for i in values if wires.read_once(names[i], start + p)]
             for p, values in enumerate(live)
         ]
         ways, last = _ways(stages, stocks, live, once)
         return Segment(stocks, stages, ways, live, last)
 
-    def _stages(
-        self, program: Program, readers: Mapping[str, Sequence[int]], start: int, end: int
-    ) -> list[list[Batch]]:
+    def _stages(self, program: Program, wires: _Wires, start: int, end: int) -> list[list[Priced]]:
         operations = program.operations[start:end]
-        single = [self._batch(program, op) for op in operations]
-
-        def dead_after(position: int) -> frozenset[str]:
-            inner = {v for op in operations for v in op.outputs}
-            return frozenset(v for v in inner if max(readers[v], default=-1) < start + position)
-
-        stages: list[list[Batch]] = []
+        single = [self._single(program, op) for op in operations]
+        stages: list[list[Priced]] = []
         for position, batch in enumerate(single):
             found = [batch]
-            if self._fuse:
-                window = _Window(program, readers, operations[position:], start + position)
-                key = (self._mode, self._offers is None, window.key(self._kind))
-                if key not in self._fused:
-                    fused = batches_at(
-                        self.costs, operations, position, program.values, single, dead_after
-                    )
-                    offered = [self._offered(program, operations[position:], b) for b in fused]
-                    self._fused[key] = window.numbered(offered)
-                found += window.named(self._fused[key])
-            admitted = [self._admitted(program, b) for b in found]
-            stages.append([b for b in admitted if len(b)])
+            span = reach(operations, position) if self._fuse else 0
+            if span:
+                window = operations[position : position + span]
+                ahead = [one.batch for one in single[position : position + span]]
+                found += self._fused_at(program, wires, window, ahead, start + position)
+            admitted = [self._admitted(program, one) for one in found]
+            stages.append([one for one in admitted if len(one.prices)])
         return stages
+
+    def _fused_at(
+        self,
+        program: Program,
+        wires: _Wires,
+        window: Sequence[Operation],
+        single: Sequence[Batch],
+        start: int,
+    ) -> list[Priced]:
+        """The fused strategies of what begins a window, worked out once for all that are alike."""
+        names = tuple(dict.fromkeys(n for op in window for n in (*op.inputs, *op.outputs)))
+        given = [name for op in window for name in op.outputs]
+        last = {name: max(-1, min(len(window), wires.last[name] - start)) for name in given}
+        wiring = self._wiring(program, window, names)
+        key = (self._mode, self._offers is None, wiring, tuple(last.values()))
+        if key not in self._fused:
+            batches = batches_at(self.costs, window, program.values, single, last)
+            offered = [self._offered(program, window, batch) for batch in batches]
+            self._fused[key] = names, [self._priced(batch) for batch in offered]
+        others, found = self._fused[key]
+        named = dict(zip(others, names, strict=True))
+        return [
+            one.named(
+                tuple([named[v] for v in one.batch.inputs]),
+                tuple([named[v] for v in one.batch.outputs]),
+            )
+            for one in found
+        ]
 
     def _offered(self, program: Program, operations: Sequence[Operation], batch: Batch) -> Batch:
         if self._offers is None:
             return batch
         return batch.only(self._offers(program, operations[: batch.span], batch))
 
-    def _admitted(self, program: Program, batch: Batch) -> Batch:
+    def _admitted(self, program: Program, priced: Priced) -> Priced:
         if self._policy is None:
-            return batch
-        return batch.only(self._policy.columns(self.costs.axes, program, batch))
+            return priced
+        columns = self._policy.columns(self.costs.axes, program, priced.batch)
+        return Priced(priced.batch.only(columns), priced.prices[columns])
 
-    def _batch(self, program: Program, operation: Operation) -> Batch:
+    def _single(self, program: Program, operation: Operation) -> Priced:
         """The op's own strategies, worked out once for all that are alike."""
-        key = _alike(program, operation)
-        if key not in self._batches:
+        kind = self._kind(program, operation)
+        if kind not in self._batches:
             rule = self._rules(operation)
-            self._batches[key] = batch_of(self.costs, rule, operation, program.values)
-        return replace(self._batches[key], inputs=operation.inputs, outputs=operation.outputs)
+            batch = batch_of(self.costs, rule, operation, program.values)
+            self._batches[kind] = self._priced(batch)
+        return self._batches[kind].named(operation.inputs, operation.outputs)
+
+    def _priced(self, batch: Batch) -> Priced:
+        return Priced(batch, batch.prices(self.costs))
 
     def _stock(self, view: View) -> Stock:
         if view not in self._stocks:
             self._stocks[view] = Stock(Reshards(self.costs, view))
         return self._stocks[view]
 
-    def _choices(self, number: Mapping[str, int], batch: Batch) -> Choices:
-        return Choices(
-            tuple(number[v] for v in batch.inputs),
-            tuple(number[v] for v in batch.outputs),
-            batch.prices(self.costs),
-            batch,
-        )
+
+class _Wires:
+    """Where the values of a program are given and read: positions of operations.
+
+    Given ones are at -1, and so is the last reading of what nobody reads.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._readers = program.readers()
+        self.last = {value: max(found, default=-1) for value, found in self._readers.items()}
+        self._defined = dict.fromkeys(program.given, -1)
+        for position, operation in enumerate(program.operations):
+            self._defined.update(dict.fromkeys(operation.outputs, position))
+
+    def read_once(self, value: str, start: int) -> bool:
+        """Whether a value that is read from `start` on is read once from there on."""
+        readers = self._readers[value]
+        return len(readers) == 1 or readers[-2] < start
+
+    def live(self, names: Sequence[str], start: int, end: int) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the values needed at or after each position as far as `end`."""
+        found: list[list[int]] = [[] for _ in range(start, end + 1)]
+        for number, name in enumerate(names):
+            first = max(start, self._defined[name] + 1)
+            for position in range(first, min(end, self.last[name]) + 1):
+                found[position - start].append(number)
+        return tuple(map(tuple, found))
 
 
-class _Window:
-    """The ops that a fused kernel may take from a position on, their values by number."""
-
-    def __init__(
-        self,
-        program: Program,
-        readers: Mapping[str, Sequence[int]],
-        operations: Sequence[Operation],
-        start: int,
-    ) -> None:
-        self._program = program
-        self._operations = operations[:LONGEST]
-        names = (n for op in self._operations for n in (*op.inputs, *op.outputs))
-        self._names = tuple(dict.fromkeys(names))
-        self._last = tuple(
-            max(-1, min(LONGEST, max(readers[v], default=-1) - start))
-            for op in self._operations
-            for v in op.outputs
-        )
-
-    def key(self, kind: Callable[[Program, Operation], int]) -> tuple[object, ...]:
-        """Equal for windows that are the same but for names."""
-        number = {name: i for i, name in enumerate(self._names)}
-        wiring = tuple(
-            (
-                kind(self._program, op),
-                tuple(number[v] for v in op.inputs),
-                tuple(number[v] for v in op.outputs),
-            )
-            for op in self._operations
-        )
-        return (wiring, self._last)
-
-    def numbered(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Batches with numbers in place of names."""
-        return _renamed(batches, {name: str(i) for i, name in enumerate(self._names)})
-
-    def named(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Numbered batches with this window's names."""
-        return _renamed(batches, {str(i): name for i, name in enumerate(self._names)})
-
-
-def _renamed(batches: Sequence[Batch], names: Mapping[str, str]) -> list[Batch]:
-    return [
-        replace(
-            batch,
-            inputs=tuple(names[v] for v in batch.inputs),
-            outputs=tuple(names[v] for v in batch.outputs),
-        )
-        for batch in batches
-    ]
-
-
-def _definitions(program: Program) -> dict[str, int]:
-    """For each value the position of the op that gives it; -1 for given ones."""
-    defined = dict.fromkeys(program.given, -1)
-    for position, operation in enumerate(program.operations):
-        defined.update(dict.fromkeys(operation.outputs, position))
-    return defined
+def _choices(number: Mapping[str, int], priced: Priced) -> Choices:
+    return Choices(
+        tuple([number[v] for v in priced.batch.inputs]),
+        tuple([number[v] for v in priced.batch.outputs]),
+        priced.prices,
+        priced.batch,
+    )
 
 
 def _alike(program: Program, operation: Operation) -> tuple[object, ...]:
