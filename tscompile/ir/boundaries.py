@@ -29,6 +29,10 @@ class Boundaries:
         ]
         return max(inside, key=lambda edge: len(edge.module), default=None)
 
+    def crossed(self, value: str) -> bool:
+        """Whether `value` enters a module through an annotated boundary."""
+        return value in self._entering
+
     def leaving(self, value: str) -> Sequence[Edge]:
         """The boundaries that `value` leaves."""
         return self._leaving.get(value, ())

@@ -9,7 +9,6 @@ from tscompile.ir.draft import DraftProgram, DraftValue
 from tscompile.ir.graph import Node
 from tscompile.ir.mesh import replicas_of
 from tscompile.ir.placement import Shard
-from tscompile.rules import Strategy
 from tscompile.search.layout import View, dividing_axes, make_view, token_axes
 from tskernels.schema import TensorType
 from tsruntime.artifact.schema import CacheStorage, Mesh, WeightStorage
@@ -31,8 +30,10 @@ class Rows:
         return make_view(self.mesh.axes, type_.shape, cut, type_.dtype.itemsize)
 
 
-Fitting = Callable[[Node, int], Iterable[Strategy]]
-"""The strategies of a node along an axis that its bound operands and annotations allow."""
+Fitting = Callable[[Node, int], Iterable[Iterable[tuple[int, int]]]]
+"""Of each strategy of a node along an axis that its bound operands and annotations allow: the inner
+dims that it cuts, of its operands, which are counted inputs first.
+"""
 
 
 Cut = tuple[str, int]
@@ -43,30 +44,37 @@ class Digits:
     """The axes that may cut each inner dim: those that cut a bound operand that it stems from."""
 
     def __init__(self, mesh: Mesh, draft: DraftProgram, fitting: Fitting) -> None:
-        self._mesh, self._draft, self._fitting = mesh, draft, fitting
-        self._found: dict[Cut, set[str]] = {}
+        self._mesh = mesh
+        computed = {name for name, value in draft.values.items() if not value.is_bound}
+        held = {name: _cutting(value) for name, value in draft.values.items() if _is_held(value)}
+        self._nodes: list[tuple[Node, tuple[str | None, ...], frozenset[int]]] = []
+        for node in draft.nodes:
+            names = (*node.inputs, *node.outputs)
+            seeds = frozenset[int]().union(*(held[n] for n in names if n in held))
+            placed = tuple([name if name in computed else None for name in names])
+            self._nodes.append((node, placed, seeds))
+        self._found: dict[Cut, list[str]] = {}
         for index, axis in enumerate(mesh.axes):
-            for cut in self._reached(index):
-                self._found.setdefault(cut, set()).add(axis.name)
+            for cut in self._reached(fitting, index):
+                self._found.setdefault(cut, []).append(axis.name)
 
     def inner(self, name: str, extents: Sequence[int]) -> list[tuple[str, ...]]:
         """For each dim of a value, of `extents` or multiples of them, the axes that divide it."""
         return [
-            dividing_axes(self._mesh.axes, sorted(self._found.get((name, dim), ())), extent)
+            dividing_axes(self._mesh.axes, self._found.get((name, dim), ()), extent)
             for dim, extent in enumerate(extents)
         ]
 
-    def _reached(self, axis: int) -> set[Cut]:
+    def _reached(self, fitting: Fitting, axis: int) -> set[Cut]:
         """What an axis may cut: what a strategy cuts beside a bound operand, and what strategies
         cut together with that, however far.
         """
         beside: dict[Cut, list[list[Cut]]] = {}
         reached: list[Cut] = []
-        for node in self._draft.nodes:
-            seeded = self._seeded(node, axis)
-            for strategy in self._fitting(node, axis):
-                together = self._cuts(node, strategy)
-                if seeded:
+        for node, names, seeds in self._nodes:
+            for cuts in fitting(node, axis):
+                together = [(name, dim) for i, dim in cuts if (name := names[i]) is not None]
+                if axis in seeds:
                     reached += together
                 for cut in together:
                     beside.setdefault(cut, []).append(together)
@@ -78,25 +86,11 @@ class Digits:
                 reached += new
         return known
 
-    def _seeded(self, node: Node, axis: int) -> bool:
-        operands = (self._draft.values[n] for n in (*node.inputs, *node.outputs) if n is not None)
-        return any(_is_cut(value, axis) for value in operands)
 
-    def _cuts(self, node: Node, strategy: Strategy) -> list[Cut]:
-        """The inner dims of computed values that a strategy cuts."""
-        return [
-            (value, placement.dim)
-            for value, placement in (
-                *zip(node.inputs, strategy.inputs, strict=False),
-                *zip(node.outputs, strategy.outputs, strict=True),
-            )
-            if value is not None
-            and isinstance(placement, Shard)
-            and placement.dim > 0
-            and not self._draft.values[value].is_bound
-        ]
+def _is_held(value: DraftValue) -> bool:
+    return isinstance(value.storage, WeightStorage | CacheStorage)
 
 
-def _is_cut(value: DraftValue, axis: int) -> bool:
-    bound = isinstance(value.storage, WeightStorage | CacheStorage)
-    return bound and isinstance(value.placements[axis], Shard)
+def _cutting(value: DraftValue) -> frozenset[int]:
+    """The axes that cut it."""
+    return frozenset(i for i, p in enumerate(value.placements) if isinstance(p, Shard))

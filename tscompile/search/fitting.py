@@ -59,6 +59,10 @@ class Constraints:
         return True
 
 
+Cuts: TypeAlias = tuple[tuple[int, int], ...]
+"""Dims of operands, which are counted inputs first, then outputs."""
+
+
 class Fitting:
     """What fits each node of a program, worked out once for nodes that are alike."""
 
@@ -67,9 +71,11 @@ class Fitting:
     ) -> None:
         self._mesh, self._draft = mesh, draft
         self._operands, self._boundaries = operands, boundaries
-        self._kinds: dict[object, int] = {}
+        self._numbers: dict[object, int] = {}
+        self._number_of: dict[str, int] = {}
         self._kind_of: dict[int, int] = {}
         self._found: dict[tuple[int, int], tuple[Strategy, ...]] = {}
+        self._cut: dict[tuple[int, int], tuple[Cuts, ...]] = {}
 
     def every(self, node: Node, axis: int) -> tuple[Strategy, ...]:
         """The table's strategies, and behind them those that an exchange allows."""
@@ -80,10 +86,14 @@ class Fitting:
             self._found[key] = tuple(s for s in strategies if constraints.fit(s, axis))
         return self._found[key]
 
-    def local(self, node: Node, axis: int) -> list[Strategy]:
-        """The table's strategies."""
-        exchanges = exchanges_of(node)
-        return [s for s in self.every(node, axis) if s not in exchanges]
+    def cuts(self, node: Node, axis: int) -> tuple[Cuts, ...]:
+        """The inner dims that each of the table's strategies cuts, where it cuts any."""
+        key = self._kind(node), axis
+        if key not in self._cut:
+            exchanges = exchanges_of(node)
+            local = [_cuts(node, s) for s in self.every(node, axis) if s not in exchanges]
+            self._cut[key] = tuple(cuts for cuts in local if cuts)
+        return self._cut[key]
 
     def _strategies(self, node: Node, axis: int) -> tuple[Strategy, ...]:
         if node.op == IDENTITY:
@@ -94,11 +104,32 @@ class Fitting:
     def _kind(self, node: Node) -> int:
         """A number that nodes of the program share which are alike."""
         if id(node) not in self._kind_of:
-            types = types_of(node, self._draft.values)
-            attributes = tuple(sorted(node.attributes.items()))
-            key = (node.op, types.inputs, types.outputs, attributes, self._constraints(node))
-            self._kind_of[id(node)] = self._kinds.setdefault(key, len(self._kinds))
+            key = (
+                node.op,
+                tuple(sorted(node.attributes.items())),
+                tuple([None if n is None else self._input(n, node.module) for n in node.inputs]),
+                tuple([self._value(name) for name in node.outputs]),
+            )
+            self._kind_of[id(node)] = self._number(key)
         return self._kind_of[id(node)]
+
+    def _number(self, key: object) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _input(self, name: str, module: str) -> int:
+        """A number that inputs share of which the same is known and wanted."""
+        if not self._boundaries.crossed(name):
+            return self._value(name)
+        entry = self._entry(self._operands.slot(name), module)
+        return self._number((self._value(name), entry))
+
+    def _value(self, name: str) -> int:
+        """A number that values share of which the same is known, and wanted where they are made."""
+        if name not in self._number_of:
+            slot = self._operands.slot(name)
+            key = (slot.kind, slot.value.type, slot.value.placements, self._left(name))
+            self._number_of[name] = self._number(key)
+        return self._number_of[name]
 
     def _constraints(self, node: Node) -> Constraints:
         slots = self._operands.slots(node)
@@ -120,6 +151,11 @@ class Fitting:
         if value.is_bound:
             return (value.placements,)
         return tuple(edge.required for edge in self._boundaries.leaving(name))
+
+
+def _cuts(node: Node, strategy: Strategy) -> Cuts:
+    given = (*strategy.inputs[: len(node.inputs)], *strategy.outputs)
+    return tuple((i, p.dim) for i, p in enumerate(given) if isinstance(p, Shard) and p.dim > 0)
 
 
 def exchanges_of(node: Node) -> tuple[Strategy, ...]:

@@ -304,7 +304,7 @@ class Reading:
 
     def _views(self) -> dict[str, View]:
         """Of every value that the search places; cut as what views it can be cut, too."""
-        digits = Digits(self.mesh, self.draft, self._fitting.local)
+        digits = Digits(self.mesh, self.draft, self._fitting.cuts)
         extents = {
             name: list(self.draft.values[name].type.shape)
             for node in self.nodes.values()
