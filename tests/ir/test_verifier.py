@@ -14,7 +14,7 @@ from tscompile.ir.errors import VerifyError
 from tscompile.ir.graph import Node
 from tscompile.ir.parser import parse_draft
 from tscompile.ir.placement import REPLICATE, Shard
-from tscompile.ir.verifier import TABLE, Stage, verify
+from tscompile.ir.verifier import TABLE, Known, Looked, Stage, verify
 from tscompile.passes.pipeline import compile_plan
 from tskernels.schema import DType
 from tsruntime.artifact.schema import ArenaStorage
@@ -217,13 +217,37 @@ def test_a_broken_plan_is_refused(
     assert refusal.value.where == "program decode_1"
 
 
+@pytest.mark.parametrize(
+    ("stage", "mutate", "fragment"), MUTATIONS, ids=[m[2].replace(" ", "-") for m in MUTATIONS]
+)
+def test_what_is_known_of_the_plan_hides_no_mutation(
+    stage: Stage, mutate: Callable[[Draft], Draft], fragment: str
+) -> None:
+    known = Known()
+    for before in Stage:
+        verify(drafts()[before], before, known)
+    for _ in range(2):  # what was refused is not known to hold
+        with pytest.raises(VerifyError) as refusal:
+            verify(mutate(drafts()[stage]), stage, known)
+        assert fragment in refusal.value.message
+
+
+def test_what_is_known_on_one_mesh_is_not_known_on_another() -> None:
+    draft, known = drafts()[Stage.LOWER_RESHARDS], Known()
+    verify(draft, Stage.LOWER_RESHARDS, known)
+    wider = replace(draft.mesh, axes=(replace(draft.mesh.axes[0], size=3),))
+    with pytest.raises(VerifyError):
+        verify(replace(draft, mesh=wider), Stage.LOWER_RESHARDS, known)
+
+
 def test_every_invariant_is_the_first_to_refuse_some_mutation() -> None:
     idle = {invariant.check.__name__ for invariant in TABLE}
     for stage, mutate, _ in MUTATIONS:
         draft = mutate(drafts()[stage])
+        looked = Looked(draft, draft.programs[0], Known())
         for invariant in TABLE:
             if invariant.first <= stage <= invariant.last and any(
-                True for _ in invariant.check(draft, draft.programs[0])
+                True for _ in invariant.violations(looked)
             ):
                 idle.discard(invariant.check.__name__)
                 break

@@ -20,7 +20,7 @@ from tscompile.ir.graph import Graph
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.repeats import Repeat, UnlikeLayersError, rolled, runs, unrolled
 from tscompile.ir.request import Buckets, CompileRequest
-from tscompile.ir.verifier import Stage, verify
+from tscompile.ir.verifier import Known, Stage, verify
 from tscompile.models import build
 from tscompile.passes import pipeline
 from tscompile.passes.pipeline import compile_plan, compile_until
@@ -154,9 +154,9 @@ def test_what_passes_visit_does_not_grow_with_the_layers(monkeypatch: pytest.Mon
     def visited(layers: int) -> dict[Stage, list[int]]:
         found: dict[Stage, list[int]] = {}
 
-        def counted(draft: Draft, stage: Stage) -> None:
+        def counted(draft: Draft, stage: Stage, known: Known) -> None:
             found.setdefault(stage, []).append(sum(len(p.nodes) for p in draft.programs))
-            verify(draft, stage)
+            verify(draft, stage, known)
 
         monkeypatch.setattr(pipeline, "verify", counted)
         compile_until(_request("qwen3_moe", layers, mlp_only_layers=[0], **MOE), Stage.PLAN_MEMORY)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from tscompile.ir.alike import Applied
 from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.graph import Node
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from tskernels.ops import OPS
 from tskernels.schema import OpKind
+from tsruntime.artifact.schema import Mesh
 
 _GATHERED = (PARTIAL, Shard(0), REPLICATE)
 _SCATTERED = (PARTIAL, Shard(0), Shard(0))
@@ -34,42 +36,43 @@ def marked_nodes_stand_together(draft: Draft, program: DraftProgram) -> Iterator
         seen.add(mark)
 
 
-def collectives_are_written(draft: Draft, program: DraftProgram) -> Iterator[str]:
+def collectives_are_written(mesh: Mesh, one: Applied) -> Iterator[str]:
     """No mark of a fused collective is left."""
-    for node in program.nodes:
-        if (op := node.fused.partition(":")[0]) and OPS[op].schema.kind is OpKind.COLLECTIVE:
-            yield f"{node.op} of {node.outputs[0]} is still marked as part of {node.fused}"
+    if (op := one.node.fused.partition(":")[0]) and OPS[op].schema.kind is OpKind.COLLECTIVE:
+        yield _marked(one.node)
 
 
-def no_mark_is_left(draft: Draft, program: DraftProgram) -> Iterator[str]:
+def no_mark_is_left(mesh: Mesh, one: Applied) -> Iterator[str]:
     """Every fused strategy is written as its op."""
-    for node in program.nodes:
-        if node.fused:
-            yield f"{node.op} of {node.outputs[0]} is still marked as part of {node.fused}"
+    if one.node.fused:
+        yield _marked(one.node)
 
 
-def reductions_change_what_they_say(draft: Draft, program: DraftProgram) -> Iterator[str]:
+def _marked(node: Node) -> str:
+    return f"{node.op} of {node.outputs[0]} is still marked as part of {node.fused}"
+
+
+def reductions_change_what_they_say(mesh: Mesh, one: Applied) -> Iterator[str]:
     """A fused reduction takes its axes from Partial to what its name says, others nowhere."""
-    for node in program.nodes:
-        if node.op not in _ALONG:
-            continue
-        axes = node.attributes["axes"]
-        assert isinstance(axes, tuple)
-        if node.attributes["size"] != draft.mesh.size(tuple(map(str, axes))):
-            yield f"{node.op} of {node.outputs[0]} has size {node.attributes['size']}"
-        for index, axis in enumerate(draft.mesh.axes):
-            found = _placed(program, node, index)
-            wanted = _wanted(node, inside=axis.name in axes, summand=found[0])
-            if not all(a in (None, b) for a, b in zip(found, wanted, strict=True)):
-                shown = ", ".join("-" if p is None else str(p) for p in found)
-                yield f"{node.op} of {node.outputs[1]} has ({shown}) along axis {axis.name}"
+    node = one.node
+    if node.op not in _ALONG:
+        return
+    axes = node.attributes["axes"]
+    assert isinstance(axes, tuple)
+    if node.attributes["size"] != mesh.size(tuple(map(str, axes))):
+        yield f"{node.op} of {node.outputs[0]} has size {node.attributes['size']}"
+    for index, axis in enumerate(mesh.axes):
+        found = _placed(one, index)
+        wanted = _wanted(node, inside=axis.name in axes, summand=found[0])
+        if not all(a in (None, b) for a, b in zip(found, wanted, strict=True)):
+            shown = ", ".join("-" if p is None else str(p) for p in found)
+            yield f"{node.op} of {node.outputs[1]} has ({shown}) along axis {axis.name}"
 
 
-def _placed(program: DraftProgram, node: Node, index: int) -> tuple[Placement | None, ...]:
+def _placed(one: Applied, index: int) -> tuple[Placement | None, ...]:
     """Along one axis: summands, residual, sum and what is normed."""
-    x, _, residual = node.inputs
-    names = (x, residual, *node.outputs)
-    return tuple(None if n is None else program.values[n].placements[index] for n in names)
+    x, _, residual = one.inputs
+    return tuple(None if v is None else v.placements[index] for v in (x, residual, *one.outputs))
 
 
 def _wanted(node: Node, *, inside: bool, summand: Placement | None) -> tuple[Placement, ...]:

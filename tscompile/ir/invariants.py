@@ -1,84 +1,59 @@
-"""The invariants of plans in progress, each a generator of violations of one program."""
+"""The invariants of whole programs in progress, each a generator of violations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue
-from tscompile.ir.graph import RESHARD, Node
-from tscompile.ir.mesh import replicas_of
-from tscompile.ir.placement import (
-    Partial,
-    Placement,
-    Replicate,
-    Shard,
-    by_replica,
-    label,
-    undivided_dim,
-)
-from tscompile.ir.typing import infer_types
-from tscompile.rules import RULES, OpTypes, Strategy
-from tskernels.errors import TsError
+from tscompile.ir.graph import RESHARD
+from tscompile.ir.placement import by_replica, label
 from tskernels.ops import OPS
-from tskernels.registry import REGISTRY
-from tskernels.schema import OpKind
+from tskernels.schema import OpKind, TensorType
 from tsruntime.artifact.schema import ArenaStorage, CacheStorage, WeightStorage, part_shape
+
+_VIEWS = frozenset(name for name, op in OPS.items() if op.schema.kind is OpKind.VIEW)
 
 
 def values_are_defined_once_and_before_use(draft: Draft, program: DraftProgram) -> Iterator[str]:
     """Every input is bound or an earlier op's output, and no name is given twice."""
+    values = program.values
     produced = {name for node in program.nodes for name in node.outputs}
-    known = {n for n, v in program.values.items() if v.is_bound and n not in produced}
+    known: set[str | None] = {n for n, v in values.items() if v.is_bound and n not in produced}
+    known.add(None)  # the absent input
     for node in program.nodes:
-        for name in node.inputs:
-            if name is not None and name not in known:
-                yield f"{node.op} in {node.module} reads {name}, which is not defined yet"
+        if not known.issuperset(node.inputs):
+            missing = next(name for name in node.inputs if name not in known)
+            yield f"{node.op} in {node.module} reads {missing}, which is not defined yet"
         for name in node.outputs:
             if name in known:
                 yield f"{name} is defined twice"
-            if name not in program.values:
+            if name not in values:
                 yield f"{name} has no type"
             known.add(name)
     if program.output not in known:
         yield f"the output {program.output} is not defined"
-    for name in program.values.keys() - known:
+    for name in values.keys() - known:
         yield f"{name} has a type, but nothing defines it"
-
-
-def ops_are_known_with_all_attributes(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """Ops are in the closed table; attributes are just those of the schema."""
-    for node in program.nodes:
-        if node.op == RESHARD:
-            continue
-        if node.op not in OPS:
-            yield f"{node.op} in {node.module} is no operator"
-            continue
-        schema = OPS[node.op].schema
-        wanted = {attribute.name for attribute in schema.attributes}
-        if wanted != set(node.attributes):
-            yield (
-                f"{node.op} of {node.outputs[0]} has attributes {sorted(node.attributes)}, "
-                f"but takes {sorted(wanted)}"
-            )
-        if len(schema.inputs) != len(node.inputs):
-            yield f"{node.op} of {node.outputs[0]} has {len(node.inputs)} inputs"
 
 
 def caches_are_threaded(draft: Draft, program: DraftProgram) -> Iterator[str]:
     """A cache is read only in its newest version, so that no read can pass a write."""
+    caches = {
+        n: v.storage for n, v in program.values.items() if isinstance(v.storage, CacheStorage)
+    }
     newest: dict[CacheStorage, str] = {}
     for node in program.nodes:
+        if caches.keys().isdisjoint(node.inputs) and caches.keys().isdisjoint(node.outputs):
+            continue
         for name in node.inputs:
-            storage = program.values[name].storage if name is not None else None
-            if name is None or not isinstance(storage, CacheStorage):
+            storage = None if name is None else caches.get(name)
+            if name is None or storage is None:
                 continue
             if newest.setdefault(storage, name) != name:
                 yield f"{node.op} in {node.module} reads {name}, an old version of its cache"
-        for name in node.outputs:
-            storage = program.values[name].storage
-            if isinstance(storage, CacheStorage):
-                newest[storage] = name
+        newest.update((caches[name], name) for name in node.outputs if name in caches)
 
 
 def weights_are_as_in_the_table(draft: Draft, program: DraftProgram) -> Iterator[str]:
@@ -90,86 +65,6 @@ def weights_are_as_in_the_table(draft: Draft, program: DraftProgram) -> Iterator
                 yield f"{name} is the weight {value.storage.weight}, which the plan lacks"
             elif (weight.type, weight.placements) != (value.type, value.placements):
                 yield f"{name} differs from the plan's weight of that name"
-
-
-def global_types_follow(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """Output types over all replicas are what the schema's shape function gives for one."""
-    return _types_follow(program, replicas_of(draft.mesh))
-
-
-def types_follow(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """One rank's output types are what the schema's shape function gives."""
-    return _types_follow(program, 1)
-
-
-def _types_follow(program: DraftProgram, replicas: int) -> Iterator[str]:
-    for node in program.nodes:
-        try:
-            types = infer_types(node, program.values, replicas)
-        except TsError as error:
-            yield f"{node.op} of {node.outputs[0]}: {error.message}"
-            continue
-        for name, type_ in zip(node.outputs, types, strict=True):
-            if program.values[name].type != type_:
-                yield f"{name} has type {program.values[name].type}, but {node.op} gives {type_}"
-
-
-def values_are_placed(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """Every value has a placement on every axis."""
-    for value in program.values.values():
-        if len(value.placements) != len(draft.mesh.axes):
-            yield f"{value.name} has no placement"
-
-
-def tiles_divide(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """The axes that shard a dim divide it."""
-    for value in program.values.values():
-        dim = undivided_dim(draft.mesh, value.type.shape, value.placements)
-        if dim is not None:
-            yield f"{value.name} {list(value.type.shape)} does not divide in dim {dim}"
-
-
-def ops_follow_a_strategy(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """Along every axis, an op's placements are one of its rule's strategies."""
-    known: dict[object, bool] = {}
-    for node, axis in product(program.nodes, range(len(draft.mesh.axes))):
-        if node.op not in RULES:
-            continue
-        inputs = tuple(None if i is None else program.values[i] for i in node.inputs)
-        outputs = tuple(program.values[o] for o in node.outputs)
-        placed, name = (_along(inputs, axis), _along(outputs, axis)), draft.mesh.axes[axis].name
-        types = OpTypes(
-            tuple(None if v is None else v.type for v in inputs),
-            tuple(v.type for v in outputs),
-            node.attributes,
-        )
-        key = (
-            *(node.op, placed, name, types.inputs, types.outputs),
-            tuple(node.attributes.items()),
-        )
-        if key not in known:
-            rule = RULES[node.op]
-            strategies = (*rule.along(types, draft.mesh, name), *rule.exchanges)
-            known[key] = any(_matches(s, *placed) for s in strategies)
-        if not known[key]:
-            shown = ", ".join("-" if p is None else str(p) for p in placed[0])
-            yield (
-                f"{node.op} of {node.outputs[0]} takes ({shown}) and gives "
-                f"{placed[1][0]} along axis {name}: no strategy does that"
-            )
-
-
-def _along(values: tuple[DraftValue | None, ...], axis: int) -> tuple[Placement | None, ...]:
-    return tuple(None if v is None else v.placements[axis] for v in values)
-
-
-def _matches(
-    strategy: Strategy,
-    inputs: tuple[Placement | None, ...],
-    outputs: tuple[Placement | None, ...],
-) -> bool:
-    pairs = zip(strategy.inputs, inputs, strict=True)
-    return strategy.outputs == outputs and all(p is None or p == s for s, p in pairs)
 
 
 def output_is_whole(draft: Draft, program: DraftProgram) -> Iterator[str]:
@@ -186,52 +81,6 @@ def nothing_is_left_to_lower(draft: Draft, program: DraftProgram) -> Iterator[st
             yield f"{node.outputs[0]} is still a reshard"
     if program.edges:
         yield f"the boundary of {program.edges[0].module} was never checked"
-
-
-_EXCHANGES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
-
-
-def collectives_change_what_they_say(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """A collective changes placements along its axes, all of them, and along no other."""
-    for node in program.nodes:
-        if node.op not in _EXCHANGES or node.inputs[0] is None:
-            continue
-        before = program.values[node.inputs[0]].placements
-        after = program.values[node.outputs[0]].placements
-        for axis, source, target in zip(draft.mesh.axes, before, after, strict=True):
-            inside = axis.name in _axes(node)
-            if (not inside and source != target) or (inside and not _does(node, source, target)):
-                yield (
-                    f"{node.op} of {node.outputs[0]} over {'+'.join(_axes(node))} takes axis "
-                    f"{axis.name} from {source} to {target}"
-                )
-        if node.attributes["size"] != draft.mesh.size(_axes(node)):
-            yield f"{node.op} of {node.outputs[0]} has size {node.attributes['size']}"
-
-
-def _axes(node: Node) -> tuple[str, ...]:
-    axes = node.attributes["axes"]
-    assert isinstance(axes, tuple)
-    return tuple(str(axis) for axis in axes)
-
-
-def _does(node: Node, source: Placement, target: Placement) -> bool:
-    given = node.attributes
-    match node.op:
-        case "all_reduce":
-            return source == Partial(str(given["reduce"])) and target == Replicate()
-        case "reduce_scatter":
-            return (source, target) == (Partial(str(given["reduce"])), Shard(_int(given["dim"])))
-        case "all_gather":
-            return (source, target) == (Shard(_int(given["dim"])), Replicate())
-        case _:
-            cut, joined = _int(given["split_dim"]), _int(given["concat_dim"])
-            return (source, target) == (Shard(joined), Shard(cut))
-
-
-def _int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
 
 
 def weights_are_made_of_their_parts(draft: Draft, program: DraftProgram) -> Iterator[str]:
@@ -256,14 +105,9 @@ def weights_are_made_of_their_parts(draft: Draft, program: DraftProgram) -> Iter
 
 def storage_is_disjoint(draft: Draft, program: DraftProgram) -> Iterator[str]:
     """No op writes bytes of the arena that a later op still reads under another name."""
-    last_use: dict[str, int] = {}
-    for index, node in enumerate(program.nodes):
-        last_use.update({name: index for name in (*node.inputs, *node.outputs) if name})
-    last_use[program.output] = len(program.nodes)
+    dying = _dying(program)
     live: dict[str, tuple[int, int]] = {}
     for index, node in enumerate(program.nodes):
-        live = {name: span for name, span in live.items() if last_use[name] >= index}
-        view = OPS[node.op].schema.kind is OpKind.VIEW
         for name in node.outputs:
             value = program.values[name]
             if not isinstance(value.storage, ArenaStorage):
@@ -273,26 +117,52 @@ def storage_is_disjoint(draft: Draft, program: DraftProgram) -> Iterator[str]:
             start, stop = _span(value, value.storage)
             if stop > program.arena_bytes:
                 yield f"{name} ends at byte {stop} of an arena of {program.arena_bytes}"
-            for other, (low, high) in live.items():
-                if not view and start < high and low < stop:
-                    yield f"{name} overwrites {other} while that is still read"
+            if node.op not in _VIEWS and _meets(live.values(), start, stop):
+                other = next(n for n, span in live.items() if _meets((span,), start, stop))
+                yield f"{name} overwrites {other} while that is still read"
             live[name] = (start, stop)
+        for name in dying.get(index, ()):
+            live.pop(name, None)
+
+
+def _meets(spans: Iterable[tuple[int, int]], start: int, stop: int) -> bool:
+    for low, high in spans:  # noqa: SIM110
+        if start < high and low < stop:
+            return True
+    return False
+
+
+def _dying(program: DraftProgram) -> dict[int, list[str]]:
+    """The values that no op touches behind the one at each index."""
+    last_use: dict[str | None, int] = {}
+    for index, node in enumerate(program.nodes):
+        last_use.update(dict.fromkeys(node.inputs, index))
+        last_use.update(dict.fromkeys(node.outputs, index))
+    last_use[program.output] = len(program.nodes)
+    found: dict[int, list[str]] = defaultdict(list)
+    for name, index in last_use.items():
+        if name is not None:
+            found[index].append(name)
+    return found
 
 
 def _span(value: DraftValue, storage: ArenaStorage) -> tuple[int, int]:
     """First byte, and the byte behind the last one, that the value touches."""
-    reach = 1 + sum(
-        (extent - 1) * stride
-        for extent, stride in zip(value.type.shape, storage.strides, strict=True)
-    )
     start = storage.offset_bytes
-    return start, start + reach * value.type.dtype.itemsize
+    return start, start + _reach(value.type, storage.strides)
+
+
+@lru_cache(maxsize=1024)
+def _reach(type_: TensorType, strides: tuple[int, ...]) -> int:
+    """Bytes from the first to the last element."""
+    steps = zip(type_.shape, strides, strict=True)
+    return (1 + sum((extent - 1) * stride for extent, stride in steps)) * type_.dtype.itemsize
 
 
 def views_alias_their_source(draft: Draft, program: DraftProgram) -> Iterator[str]:
     """A view's bytes lie inside those of what it views."""
     for node in program.nodes:
-        if OPS[node.op].schema.kind is not OpKind.VIEW or node.inputs[0] is None:
+        if node.op not in _VIEWS or node.inputs[0] is None:
             continue
         source = program.values[node.inputs[0]]
         for output in (program.values[name] for name in node.outputs):
@@ -301,19 +171,7 @@ def views_alias_their_source(draft: Draft, program: DraftProgram) -> Iterator[st
             ):
                 yield f"the view {output.name} of {source.name} is not in the arena"
                 continue
-            (low, high), (start, stop) = (
-                _span(source, source.storage),
-                _span(output, output.storage),
-            )
+            low, high = _span(source, source.storage)
+            start, stop = _span(output, output.storage)
             if start < low or stop > high:
                 yield f"the view {output.name} reaches outside {source.name}"
-
-
-def pins_resolve(draft: Draft, program: DraftProgram) -> Iterator[str]:
-    """Every op has a registered kernel of its own kind; views have none."""
-    for node in program.nodes:
-        if OPS[node.op].schema.kind is OpKind.VIEW:
-            if node.pin != "view":
-                yield f"the view {node.outputs[0]} is pinned to {node.pin or 'nothing'}"
-        elif REGISTRY.resolve(node.pin).op != node.op:
-            yield f"{node.op} of {node.outputs[0]} is pinned to {node.pin or 'nothing'}"

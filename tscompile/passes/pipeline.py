@@ -7,9 +7,8 @@ and up are one product only once they are packed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 import torch
@@ -20,7 +19,7 @@ from tscompile.ir.graph import Graph
 from tscompile.ir.printer import print_draft
 from tscompile.ir.repeats import Repeats, UnlikeLayersError, first_copies, renumbered
 from tscompile.ir.request import CompileRequest
-from tscompile.ir.verifier import Stage, verify
+from tscompile.ir.verifier import Known, Stage, verify
 from tscompile.models import build
 from tscompile.models.blocks import check_blocks
 from tscompile.models.sizes import check_sizes
@@ -48,22 +47,35 @@ class CompileResult:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Compilation:
+    """What is asked for, the last pass to be run, and what was verified so far."""
+
+    request: CompileRequest
+    last: Stage
+    known: Known = field(default_factory=Known)
+
+    def until(self, last: Stage) -> _Compilation:
+        """The same, ending after `last` already."""
+        return replace(self, last=min(self.last, last))
+
+
 @uncollected()
 def compile_plan(request: CompileRequest) -> CompileResult:
     """Compile a request to a verified plan; every expected failure is a TsError."""
-    folded, draft = _compiled(request, Stage.PIN_KERNELS)
+    folded, draft = _compiled(_Compilation(request, Stage.PIN_KERNELS))
     return CompileResult(finish(draft), draft.pins, print_draft(folded))
 
 
 @uncollected()
 def compile_until(request: CompileRequest, last: Stage) -> Draft:
     """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned."""
-    return _compiled(request, last)[1]
+    return _compiled(_Compilation(request, last))[1]
 
 
 def bucketed(request: CompileRequest) -> Draft:
     """The programs of all buckets, nothing placed yet."""
-    return _passed(_traced(request), request, Stage.PLAN_BUCKETS)
+    return _passed(_traced(request), _Compilation(request, Stage.PLAN_BUCKETS))
 
 
 _ENDS = ((3, 2), (6, 4), (12, 8))
@@ -74,38 +86,38 @@ it takes a few layers until each lies in the arena where the one before it lay.
 """
 
 
-def _compiled(request: CompileRequest, last: Stage) -> tuple[Draft, Draft]:
-    """The draft after the pass `last`, with repeated layers as they were compiled and unfolded."""
-    graph = _traced(request)
+def _compiled(asked: _Compilation) -> tuple[Draft, Draft]:
+    """The draft after the last pass, with repeated layers as they were compiled and unfolded."""
+    graph = _traced(asked.request)
     for folded in (fold(graph, *ends) for ends in _ENDS):
         if not folded.repeats:
             break
         try:
-            return _unfolded(_passed(folded, request, min(last, Stage.FUSE_COMPUTE)), request, last)
+            return _unfolded(_passed(folded, asked.until(Stage.FUSE_COMPUTE)), asked)
         except UnlikeLayersError:
             continue
         except TsError as error:
             _speak_of_the_model(error, folded.repeats)
             raise
-    draft = _passed(graph, request, last)
+    draft = _passed(graph, asked)
     return draft, draft
 
 
-def _unfolded(placed: Draft, request: CompileRequest, last: Stage) -> tuple[Draft, Draft]:
-    """The draft after `last`, and unfolded; both unfolded where copies lie elsewhere in the arena.
+def _unfolded(placed: Draft, asked: _Compilation) -> tuple[Draft, Draft]:
+    """The draft after the last pass, and unfolded; both unfolded where copies lie elsewhere.
 
     Raises UnlikeLayersError where copies are placed otherwise.
     """
-    if last <= Stage.FUSE_COMPUTE:
+    if asked.last <= Stage.FUSE_COMPUTE:
         draft, whole = placed, unfold(placed)
     else:
         try:
-            draft = _stored(placed, request, last)
+            draft = _stored(placed, asked)
             whole = unfold(draft)
         except UnlikeLayersError:
-            whole = _stored(unfold(placed), request, last)
+            whole = _stored(unfold(placed), asked)
             return whole, whole
-    verify(whole, last)
+    verify(whole, asked.last, asked.known)
     return draft, whole
 
 
@@ -117,11 +129,12 @@ def _speak_of_the_model(error: TsError, repeats: Repeats) -> None:
     )
 
 
-def _passed(graph: Graph, request: CompileRequest, last: Stage) -> Draft:
-    """The draft after all passes up to `last`, each of them verified."""
+def _passed(graph: Graph, asked: _Compilation) -> Draft:
+    """The draft after all passes up to the last, each of them verified."""
     graphs = {"all": without_selection(graph), "selected": graph}
+    request = asked.request
     draft = plan_buckets(graphs, request)
-    _check(draft, Stage.PLAN_BUCKETS, request.dump_dir)
+    _check(draft, Stage.PLAN_BUCKETS, asked)
     placed = partial(propagate_placements, policy=request.policy, kv=request.kv)
     passes = (
         (Stage.PROPAGATE_PLACEMENTS, placed),
@@ -130,27 +143,26 @@ def _passed(graph: Graph, request: CompileRequest, last: Stage) -> Draft:
         (Stage.FUSE_COLLECTIVES, fuse_collectives),
         (Stage.FUSE_COMPUTE, fuse_compute),
     )
-    draft = _through(passes, draft, request, last)
-    return _stored(draft, request, last)
+    return _stored(_through(passes, draft, asked), asked)
 
 
-def _stored(draft: Draft, request: CompileRequest, last: Stage) -> Draft:
+def _stored(draft: Draft, asked: _Compilation) -> Draft:
     """The last passes: where values lie, and which kernels compute them."""
     passes = (
-        (Stage.PLAN_MEMORY, partial(plan_memory, kv=request.kv)),
+        (Stage.PLAN_MEMORY, partial(plan_memory, kv=asked.request.kv)),
         (Stage.PIN_KERNELS, pin_kernels),
     )
-    return _through(passes, draft, request, last)
+    return _through(passes, draft, asked)
 
 
 Passes: TypeAlias = Sequence[tuple[Stage, Callable[[Draft], Draft]]]
 
 
-def _through(passes: Passes, draft: Draft, request: CompileRequest, last: Stage) -> Draft:
+def _through(passes: Passes, draft: Draft, asked: _Compilation) -> Draft:
     for stage, pass_ in passes:
-        if stage <= last:
+        if stage <= asked.last:
             draft = pass_(draft)
-            _check(draft, stage, request.dump_dir)
+            _check(draft, stage, asked)
     return draft
 
 
@@ -163,10 +175,11 @@ def _traced(request: CompileRequest) -> Graph:
     return trace(model, "selected")
 
 
-def _check(draft: Draft, stage: Stage, dump_dir: Path | None) -> None:
+def _check(draft: Draft, stage: Stage, asked: _Compilation) -> None:
     """Dump the plan after a pass where that is asked for, then verify it."""
+    dump_dir = asked.request.dump_dir
     if dump_dir is not None:
         dump_dir.mkdir(parents=True, exist_ok=True)
         path = dump_dir / f"{stage.number:02}-{stage.name.lower()}.plan"
         path.write_text(print_draft(draft), encoding="utf-8")
-    verify(draft, stage)
+    verify(draft, stage, asked.known)
