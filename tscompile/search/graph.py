@@ -48,8 +48,10 @@ class StepGraph:
 
     A placement's number is the sum over the axes of `strides` times its place in `choices`.
     `cuts[p, d]` is into how many parts placement p cuts dim d, `shards` their product. Edges go
-    from `source` to `target` by `steps[step_of]`; `permuted` tells for their scattered and gathered
-    dim if a local permute goes with it, `leads` into how many parts the dims before it are cut.
+    from `source` to `target` by `steps[step_of]`; `dims` are their scattered and gathered dim (-1
+    for none), `permuted` tells if a local permute goes with it, `leads` into how many parts the
+    dims before it are cut. `collectives` are distinct ones: what, over which axes, of a value in
+    how many shards; `collective_of` tells which an edge is, -1 for a local one.
     """
 
     placements: tuple[Placements, ...]
@@ -62,8 +64,11 @@ class StepGraph:
     source: Indices
     target: Indices
     step_of: Indices
+    dims: Indices
     permuted: Indices
     leads: Indices
+    collectives: tuple[tuple[Collective, tuple[str, ...], int], ...]
+    collective_of: Indices
 
     def part(self, axis: int, placement: Placement) -> int:
         """What `placement` on an axis adds to a number; ValueError where it is not legal."""
@@ -77,49 +82,24 @@ class StepGraph:
         """The price of each edge, as `steps.step_price` has it."""
         before = view.total_bytes // self.shards[self.source]
         behind = view.total_bytes // self.shards[self.target]
-        local = np.array([s.kind in (StepKind.SLICE, StepKind.MASK) for s in self.steps], np.bool_)
-        exchanged = ~local[self.step_of]
-        price = np.where(exchanged, 0, _copied(costs, behind))
-        price[exchanged] += self._collectives(costs, exchanged, before)
-        for side, size in enumerate((before, behind)):
-            copies = self.permuted[:, side] + (exchanged & self._scattered(view, side))
-            price += copies * _copied(costs, size)
-        return price
-
-    def _collectives(self, costs: CostModel, edges: NDArray[np.bool_], before: Indices) -> Prices:
-        """The collective of each of `edges`; those alike are priced once."""
-        keys = np.stack([self.step_of[edges], before[edges]], axis=1)
-        distinct, same = _distinct(keys)
-        rows: list[list[int]] = distinct.tolist()
-        prices = [
-            encode(
-                costs.collective(
-                    Collective(self.steps[number].kind.value), self.steps[number].axes, held
-                )
-            )
-            for number, held in rows
+        collectives = [
+            encode(costs.collective(kind, axes, view.total_bytes // shards))
+            for kind, axes, shards in self.collectives
         ]
-        return np.array(prices, np.complex128)[same]
-
-    def _scattered(self, view: View, side: int) -> NDArray[np.bool_]:
-        """Where the blocks of a collective lie apart: along another dim than the outermost."""
-        dims = [(s.scatter, s.gather)[side] for s in self.steps]
-        leading = [1 if d is None else prod(view.shape[:d]) for d in dims]
-        return np.array(leading, np.int64)[self.step_of] // self.leads[:, side] > 1
+        exchanged = self.collective_of >= 0
+        price = np.where(exchanged, 0, _copied(costs, behind))
+        price[exchanged] += np.array(collectives)[self.collective_of[exchanged]]
+        leading = np.array([prod(view.shape[:d]) for d in range(len(view.shape))] + [1])
+        for side, size in enumerate((before, behind)):
+            scattered = leading[self.dims[:, side]] // self.leads[:, side] > 1
+            price += (self.permuted[:, side] + (exchanged & scattered)) * _copied(costs, size)
+        return price
 
 
 def _copied(costs: CostModel, size: Indices) -> Prices:
     """A local copy of `size` bytes."""
     price: Prices = costs.kernels(2 * size, np.zeros_like(size)).astype(np.complex128)
     return price + encode(Price(0, 1))
-
-
-def _distinct(keys: Indices) -> tuple[Indices, Indices]:
-    """The distinct rows, and which of them each row is."""
-    if not len(keys):
-        return keys, np.zeros(0, np.int64)
-    distinct, same = np.unique(keys, axis=0, return_inverse=True)
-    return distinct, same.reshape(-1)
 
 
 def combinations(counts: Sequence[int]) -> Indices:
@@ -159,19 +139,25 @@ class _Builder:
             rows.append(self._edges(len(steps) - 1, chosen, source, target, step))
         edges = np.concatenate([np.zeros((0, 7), np.int64), *rows])
         edges = edges[np.argsort(edges[:, 1], kind="stable")]
+        shards = self._shards(np.arange(len(self.placements)))
+        collectives, which = _collectives(steps, edges[:, 2], shards[edges[:, 0]])
+        dims = [[-1 if d is None else d for d in (s.scatter, s.gather)] for s in steps]
         return StepGraph(
             placements=self.placements,
             index={p: i for i, p in enumerate(self.placements)},
             choices=self.choices,
             strides=tuple(self.radix),
             cuts=self._cuts(),
-            shards=self._shards(np.arange(len(self.placements))),
+            shards=shards,
             steps=tuple(steps),
             source=edges[:, 0],
             target=edges[:, 1],
             step_of=edges[:, 2],
+            dims=np.array(dims, np.int64).reshape(-1, 2)[edges[:, 2]],
             permuted=edges[:, 3:5],
             leads=edges[:, 5:7],
+            collectives=collectives,
+            collective_of=which,
         )
 
     def _edges(
@@ -227,6 +213,22 @@ class _Builder:
             return np.ones(len(rows), np.int64)
         before = (self.cut[rows] >= 0) & (self.cut[rows] < dim)
         return np.where(before, self.sizes, 1).prod(axis=1)
+
+
+def _collectives(
+    steps: Sequence[Step], step_of: Indices, shards: Indices
+) -> tuple[tuple[tuple[Collective, tuple[str, ...], int], ...], Indices]:
+    """The distinct collectives of edges from placements in so many `shards`, and each edge's."""
+    number: dict[tuple[Collective, tuple[str, ...], int], int] = {}
+    keys: Indices = step_of * (int(shards.max(initial=0)) + 1) + shards
+    _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+    which = [-1] * len(first)
+    for i, edge in enumerate(first.tolist()):
+        step = steps[int(step_of[edge])]
+        if step.kind not in (StepKind.SLICE, StepKind.MASK):
+            one = (Collective(step.kind.value), step.axes, int(shards[edge]))
+            which[i] = number.setdefault(one, len(number))
+    return tuple(number), np.array(which, np.int64)[same.reshape(-1)]
 
 
 def all_edges(graph: StepGraph) -> list[tuple[Placements, Placements, Step]]:
