@@ -34,7 +34,8 @@ def trace(model: CausalLM, rows: Literal["all", "selected"]) -> Graph:
     does anything but call modules and ops.
     """
     assert isinstance(model, nn.Module)
-    tracer = _Tracer(model, rows)
+    modules, names = _modules(model), _tensor_names(model)
+    tracer = _Tracer(model, rows, modules, names)
     recorded = tracer.trace(model)
     converted = convert(recorded, tracer.module_of, tracer.leaves)
     used = set(converted.inputs)
@@ -44,7 +45,7 @@ def trace(model: CausalLM, rows: Literal["all", "selected"]) -> Graph:
     )
     return Graph(
         inputs=tuple(i for i in tracer.inputs if i in used),
-        parameters=tuple(_parameters(model, _tensor_names(model), used)),
+        parameters=tuple(_parameters(modules, names, used)),
         constants=tuple(_constants(model, used)),
         caches=model.cache_layers,
         nodes=converted.nodes,
@@ -53,10 +54,12 @@ def trace(model: CausalLM, rows: Literal["all", "selected"]) -> Graph:
     )
 
 
-def _parameters(model: nn.Module, names: Mapping[int, str], used: set[str]) -> list[Parameter]:
+def _parameters(
+    modules: Mapping[str, nn.Module], names: Mapping[int, str], used: set[str]
+) -> list[Parameter]:
     """Parameters that the graph reads, once each; modules that share one annotate it alike."""
     found: dict[str, Parameter] = {}
-    for path, module in _modules(model).items():
+    for path, module in modules.items():
         placements, stacks = placements_of(module), stacks_of(module)
         for attribute, tensor in module.named_parameters(recurse=False):
             name = names[id(tensor)]
@@ -95,16 +98,43 @@ def _tensor_names(model: nn.Module) -> dict[int, str]:
     return {**checkpoint_names(model), **buffers}
 
 
+class _Value(fx.Proxy):
+    """A value of the traced forward; calls of our ops are recorded straight away.
+
+    They are canonical (see `Op`), so that nothing need be looked for in their arguments.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        orig_method: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> fx.Proxy:
+        if not isinstance(orig_method, Op):
+            return super().__torch_function__(orig_method, types, args, kwargs)
+        op, given = cast("Op[..., Any]", orig_method), args or ()
+        tracer = next(value.tracer for value in given if isinstance(value, _Value))
+        assert isinstance(tracer, _Tracer)
+        return tracer.record(op, given, kwargs or {})
+
+
 class _Tracer(fx.Tracer):
     """Traces through every module; remembers each node's module and each boundary's values."""
 
-    def __init__(self, model: CausalLM, rows: Literal["all", "selected"]) -> None:
+    def __init__(
+        self,
+        model: CausalLM,
+        rows: Literal["all", "selected"],
+        modules: Mapping[str, nn.Module],
+        names: Mapping[int, str],
+    ) -> None:
         super().__init__()
         self._model, self._rows = cast("nn.Module", model), rows
         self._layers = model.cache_layers
-        modules = _modules(self._model)
         self._paths = {id(module): path for path, module in modules.items()}
-        self._names = _tensor_names(self._model)
+        self._names = names
         self._open: list[str] = [""]
         self.leaves = {path for path, module in modules.items() if not any(module.children())}
         self.inputs: list[str] = []
@@ -154,6 +184,17 @@ class _Tracer(fx.Tracer):
             proxy.node.meta["value"] = name
             parameter_proxy_cache[name] = proxy
         return parameter_proxy_cache[name]
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Value(node, self)
+
+    def record(self, op: Op[..., Any], inputs: tuple[Any, ...], given: dict[str, Any]) -> fx.Proxy:
+        """What an op gives of `inputs`, with all its attributes `given`."""
+        nodes = tuple(
+            x.node if isinstance(x, fx.Proxy) else None if x is None else self.create_arg(x)
+            for x in inputs
+        )
+        return self.proxy(self.create_node("call_function", op, nodes, given, op.schema.name))
 
     def call_module(
         self,
