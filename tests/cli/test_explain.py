@@ -14,7 +14,7 @@ from tscompile.explain.runners_up import choices
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.request import Buckets, PolicyName
 from tscompile.passes.pipeline import bucketed
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Tables
 from tscompile.search.solution import Run
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "llama-tiny-dummy.yaml"
@@ -25,7 +25,7 @@ def test_every_runner_up_costs_no_less_and_each_layer_is_covered_once() -> None:
     request = tiny_request(config, ParallelSizes(4, 2, 4), buckets=Buckets((4,), ((32, 4),)))
     draft = bucketed(request)
     costs = CostModel(find_topology("h200-nvlink-8"), draft.mesh.axes)
-    best, found = choices(draft, draft.programs[0], Compiler(costs), PolicyName.OURS)
+    best, found = choices(draft, draft.programs[0], Tables(costs), PolicyName.OURS)
     assert any(choice.runner_up is not None for choice in found)
     for choice in found:
         assert choice.runner_up is None or choice.runner_up >= best.solution.price

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from search.abstract_rules import rule_of
 from search.brute_force import BruteForce
 from search.brute_prices import Machine, place_of
 from search.decoders import Decoder, build
@@ -14,7 +15,7 @@ from tscompile.cost.topology import Link, Topology
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.search.layout import make_view
 from tscompile.search.reshard import Reshards
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Compiler, Tables
 from tscompile.search.solution import solve
 from tsruntime.artifact.schema import Axis
 
@@ -84,7 +85,7 @@ def test_search_equals_enumeration(seed: int) -> None:
     decoder, machine, fuse = drawn(seed)
     mesh, program = build(decoder)
     costs = CostModel(topology_of(machine), mesh.axes)
-    solution = solve(Compiler(costs, fuse=fuse).compile_(program))
+    solution = solve(Compiler(Tables(costs), rule_of, fuse=fuse).compile_(program))
     assert solution.total() == solution.price
     assert solution.price == Price(*BruteForce(program, machine, fuse=fuse).best)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from search.abstract_rules import rule_of
 from search.decoders import Decoder, build
 
 from tscompile.cost.model import CostModel
 from tscompile.cost.topology import Link, Topology
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.search.program import Program
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Compiler, Tables
 from tscompile.search.solution import Reshard, Solution, solve
 from tscompile.search.steps import StepKind
 
@@ -86,7 +87,7 @@ def test_dense_layers(attn: int, dense: int, alpha: str, beta: str) -> None:
     )
     mesh, program = build(decoder)
     for topology, expected in ((ALPHA, alpha), (BETA, beta)):
-        compiler = Compiler(CostModel(topology, mesh.axes), fuse=False)
+        compiler = Compiler(Tables(CostModel(topology, mesh.axes)), rule_of, fuse=False)
         solution = solve(compiler.compile_(program))
         assert solution.total() == solution.price
         assert layer_text(program, solution, 2) == expected
@@ -115,5 +116,6 @@ def test_expert_layers(topology: Topology, valid_rows_only: int, expected: str) 
         valid_rows_only=valid_rows_only,
     )
     mesh, program = build(decoder)
-    solution = solve(Compiler(CostModel(topology, mesh.axes), fuse=False).compile_(program))
+    compiler = Compiler(Tables(CostModel(topology, mesh.axes)), rule_of, fuse=False)
+    solution = solve(compiler.compile_(program))
     assert layer_text(program, solution, 2) == expected

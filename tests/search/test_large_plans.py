@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from search.abstract_rules import rule_of
 from search.decoders import Decoder, build
 
 from tscompile.cost.model import CostModel
 from tscompile.cost.topology import find_topology
 from tscompile.ir.mesh import ParallelSizes
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Compiler, Tables
 from tscompile.search.solution import solve
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192)
@@ -45,6 +46,6 @@ def test_sixty_one_layers_are_planned_as_a_few_that_repeat(sizes: ParallelSizes)
             )
         )
         costs = CostModel(find_topology(f"h200-ib-{sizes.world // 8}x8"), mesh.axes)
-        solution = solve(Compiler(costs).compile_(program))
+        solution = solve(Compiler(Tables(costs), rule_of).compile_(program))
         assert sum(repeat.count * repeat.period for repeat in solution.repeats) == 62
         assert len(solution.repeats) < 10

@@ -19,7 +19,7 @@ from tscompile.passes import propagate_placements as placing
 from tscompile.passes.pipeline import compile_plan, compile_until
 from tscompile.search.offers import Offers
 from tscompile.search.reading import Reading
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Compiler, Tables
 from tscompile.search.solution import Run, solve
 from tscompile.search.streams import with_identities
 from tscompile.simulate.simulate import simulate
@@ -49,7 +49,8 @@ def chosen(
     constants = {w.name for w in draft.weights.values() if w.constant is not None}
     reading = Reading(draft.mesh, with_identities(program), constants)
     costs = CostModel(SOCKETS, draft.mesh.axes)
-    compiler = Compiler(costs, rules=reading.rule, offers=Offers(reading, target, registry))
+    offers = Offers(reading, target, registry)
+    compiler = Compiler(Tables(costs), reading.rule, offers=offers)
     actions = solve(compiler.compile_(reading.program())).actions
     return [a.option.kind for a in actions if isinstance(a, Run) and a.span > 1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from search.abstract_rules import rule_of
 from search.decoders import Decoder, build
 from search.test_known_layers import layer_text
 
@@ -12,7 +13,7 @@ from tscompile.ir.errors import PolicyError
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.search.policies import PolicyName, check_expressible, policy_of
 from tscompile.search.program import Program
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Compiler, Tables
 from tscompile.search.solution import Run, Solution, solve
 from tsruntime.artifact.schema import Mesh
 
@@ -58,7 +59,8 @@ def test_what_vllm_cannot_express_is_said() -> None:
 def searched(sizes: str, rows: int, name: PolicyName) -> tuple[str, Solution, Mesh]:
     mesh, program = build(decoder(sizes, rows))
     costs = CostModel(find_topology("h200-nvlink-8"), mesh.axes)
-    solution = solve(Compiler(costs, policy_of(name, mesh, program)).compile_(program))
+    compiler = Compiler(Tables(costs), rule_of, policy_of(name, mesh, program))
+    solution = solve(compiler.compile_(program))
     assert solution.total() == solution.price
     return layer_text(program, solution, 2), solution, mesh
 

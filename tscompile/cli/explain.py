@@ -16,7 +16,7 @@ from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.request import PolicyName
 from tscompile.passes.pipeline import bucketed
 from tscompile.recipe import load
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Tables
 
 
 @click.command()
@@ -37,9 +37,9 @@ def explain(
     request = requested(load(recipe, overrides))
     draft = bucketed(request)
     program = _program(draft, name)
-    compiler = Compiler(CostModel(find_topology(request.target.topology), draft.mesh.axes))
+    tables = Tables(CostModel(find_topology(request.target.topology), draft.mesh.axes))
     with activity(f"searching {program.name}"):
-        best, found = choices(draft, program, compiler, PolicyName(policy))
+        best, found = choices(draft, program, tables, PolicyName(policy))
     shown = [choice for choice in found if module in choice.module]
     for line in explained(draft.mesh, program.name, best, shown):
         click.echo(line)

@@ -13,7 +13,7 @@ from tscompile.passes.check_annotations import check_annotations
 from tscompile.passes.pipeline import bucketed
 from tscompile.passes.propagate_placements import cache_bytes
 from tscompile.search.drafts import Laid, fitting_layouts, read, under
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Tables
 
 PEERS = (PolicyName.NAIVE, PolicyName.TOKENSPEED, PolicyName.VLLM)
 
@@ -47,18 +47,18 @@ def compare(request: CompileRequest) -> Comparison:
     draft = bucketed(request)
     topology = find_topology(request.target.topology)
     check_annotations(draft)
-    compiler = Compiler(CostModel(topology, draft.mesh.axes))
+    tables = Tables(CostModel(topology, draft.mesh.axes))
     seen = [read(draft, program) for program in draft.programs]
     every = fitting_layouts(draft, topology, cache_bytes(draft, request.kv))
     ours = min(
-        (under(draft, seen, compiler, PolicyName.OURS, placed) for placed in every),
+        (under(draft, seen, tables, PolicyName.OURS, placed) for placed in every),
         key=lambda laid: laid.time,
     )
     peers: list[Against] = []
     unable: list[tuple[PolicyName, str]] = []
     for peer in PEERS:
         try:
-            laid = [under(draft, seen, compiler, peer, placed) for placed in every]
+            laid = [under(draft, seen, tables, peer, placed) for placed in every]
         except PolicyError as refusal:
             unable.append((peer, refusal.message))
             continue

@@ -16,7 +16,7 @@ from tscompile.search.graph import Indices, step_graph
 from tscompile.search.layout import MeshAxes
 from tscompile.search.policies import Limits, PolicyName
 from tscompile.search.program import Operation, Program
-from tscompile.search.segment import Compiler
+from tscompile.search.segment import Tables
 from tscompile.search.solution import Option, Run
 from tscompile.search.strategies import Batch
 
@@ -74,15 +74,15 @@ class Excluding:
 
 
 def choices(
-    draft: Draft, program: DraftProgram, compiler: Compiler, policy: PolicyName
+    draft: Draft, program: DraftProgram, tables: Tables, policy: PolicyName
 ) -> tuple[Solved, list[Choice]]:
     """A program's cheapest run, and each distinct choice of it with its runner-up."""
     seen = read(draft, program)
-    best = solved(draft, seen, compiler, policy)
+    best = solved(draft, seen, tables, policy)
     found: list[Choice] = []
     for runs in _alike(best):
         run = runs[0]
-        other = _without(draft, seen, compiler, policy, run)
+        other = _without(draft, seen, tables, policy, run)
         node = best.reading.nodes.get(best.program.operations[run.position].name)
         layers = tuple(sorted({layer for r in runs for layer in _layers(r.outputs)}))
         instead = None if other is None else _doing(other, run)
@@ -94,14 +94,14 @@ def choices(
 def _without(
     draft: Draft,
     seen: Seen,
-    compiler: Compiler,
+    tables: Tables,
     policy: PolicyName,
     run: Run,
 ) -> Solved | None:
     outputs = _anywhere(run.outputs)
     try:
         return solved(
-            draft, seen, compiler, policy, lambda limits: Excluding(limits, outputs, run.option)
+            draft, seen, tables, policy, lambda limits: Excluding(limits, outputs, run.option)
         )
     except NoStrategyError:
         return None

@@ -17,7 +17,7 @@ from tscompile.search.offers import Offers
 from tscompile.search.policies import Limits, PolicyName, check_expressible, policy_of
 from tscompile.search.program import Program
 from tscompile.search.reading import Reading
-from tscompile.search.segment import Compiled, Compiler
+from tscompile.search.segment import Compiled, Compiler, Tables
 from tscompile.search.solution import Solution, laid_in_order, solve
 from tscompile.search.stack import Best, best_run
 from tscompile.search.streams import with_identities
@@ -73,16 +73,14 @@ def place(
     DeviceMemoryError where no layout fits, and UnlikeLayersError where layers that stand for
     several are not best done alike.
     """
-    compiler = Compiler(CostModel(topology, draft.mesh.axes))
+    tables = Tables(CostModel(topology, draft.mesh.axes))
     every = fitting_layouts(draft, topology, cache_bytes)
 
     def fastest(prices: Sequence[Sequence[Price]]) -> int:
         times = [weighed(draft, of_one) for of_one in zip(*prices, strict=True)]
         return times.index(min(times))
 
-    jobs = [
-        partial(_placing, draft, program, compiler, policy, every) for program in draft.programs
-    ]
+    jobs = [partial(_placing, draft, program, tables, policy, every) for program in draft.programs]
     best, programs = side_by_side(jobs, fastest, workers)
     return replace(laid_out(draft, every[best]), programs=tuple(programs))
 
@@ -90,39 +88,39 @@ def place(
 def _placing(
     draft: Draft,
     program: DraftProgram,
-    compiler: Compiler,
+    tables: Tables,
     policy: PolicyName,
     every: Sequence[Mapping[str, Placements]],
 ) -> Generator[list[Price], int, DraftProgram]:
     """One program: yields its prices under every layout, is sent the number of one, and placed."""
     seen = read(draft, program)
-    runs = [_under(draft, seen, compiler, policy, placed) for placed in every]
+    runs = [_under(draft, seen, tables, policy, placed) for placed in every]
     moved, compiled, run = runs[(yield [run.price for _, _, run in runs])]
     laid = laid_in_order(compiled, run)
-    return Writing(moved.reading, moved.program, laid, compiler.costs).run()
+    return Writing(moved.reading, moved.program, laid, tables.costs).run()
 
 
 def under(
     draft: Draft,
     seen: Sequence[Seen],
-    compiler: Compiler,
+    tables: Tables,
     policy: PolicyName,
     placed: Mapping[str, Placements],
 ) -> Laid:
     """The draft's programs, `seen`, under one layout of its weights."""
-    runs = tuple(_under(draft, one, compiler, policy, placed) for one in seen)
+    runs = tuple(_under(draft, one, tables, policy, placed) for one in seen)
     return Laid(placed, weighed(draft, [run.price for _, _, run in runs]), runs)
 
 
 def _under(
     draft: Draft,
     seen: Seen,
-    compiler: Compiler,
+    tables: Tables,
     policy: PolicyName,
     placed: Mapping[str, Placements],
 ) -> Under:
     moved = Seen(*seen.reading.laid_out(seen.program, placed))
-    compiled = _compiled(draft, moved, compiler, policy)
+    compiled = _compiled(draft, moved, tables, policy)
     return moved, compiled, best_run(compiled)
 
 
@@ -155,19 +153,19 @@ def read(draft: Draft, program: DraftProgram) -> Seen:
 def solved(
     draft: Draft,
     seen: Seen,
-    compiler: Compiler,
+    tables: Tables,
     policy: PolicyName,
     narrowed: Callable[[Limits | None], Limits | None] = lambda limits: limits,
 ) -> Solved:
     """A program, run most cheaply under a policy, `narrowed` further."""
-    compiled = _compiled(draft, seen, compiler, policy, narrowed)
+    compiled = _compiled(draft, seen, tables, policy, narrowed)
     return Solved(seen.reading, seen.program, solve(compiled))
 
 
 def _compiled(
     draft: Draft,
     seen: Seen,
-    compiler: Compiler,
+    tables: Tables,
     policy: PolicyName,
     narrowed: Callable[[Limits | None], Limits | None] = lambda limits: limits,
 ) -> Compiled:
@@ -175,4 +173,5 @@ def _compiled(
     check_expressible(policy, draft.mesh, program)
     limits = narrowed(policy_of(policy, draft.mesh, program))
     offers, mode = Offers(reading, draft.target), reading.draft.phase.value
-    return compiler.sharing(limits, reading.rule, offers, mode).compile_(program)
+    compiler = Compiler(tables, reading.rule, limits, offers=offers, mode=mode)
+    return compiler.compile_(program)

@@ -36,8 +36,7 @@ from tscompile.search.layout import MeshAxes, View, tile_shape
 from tscompile.search.layouts import program_laid_out
 from tscompile.search.operands import Operands, Slot
 from tscompile.search.program import Bound, Operation, Program
-from tscompile.search.rules import DEFERRED, deferral
-from tscompile.search.strategies import AxisStrategy, Rule, Setting, Work
+from tscompile.search.strategies import DEFERRED, AxisStrategy, Rule, Setting, Work, deferral
 from tscompile.search.streams import IDENTITY
 from tscompile.search.variants import cheapest
 from tskernels.ops import OPS

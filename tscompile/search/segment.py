@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,7 +18,6 @@ from tscompile.search.layout import View
 from tscompile.search.policies import Limits
 from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
-from tscompile.search.rules import rule_of
 from tscompile.search.strategies import Batch, Rule, batch_of
 from tscompile.search.ways import Ways, ways_of
 
@@ -104,46 +102,46 @@ class Compiled:
     stocks: Mapping[View, Stock]
 
 
+class Tables:
+    """What compilers at the same costs share, so that what is alike is worked out once.
+
+    Their rules must give equal strategies and work to ops of equal views, attributes and detail,
+    and their offers equal ones in the same mode.
+    """
+
+    def __init__(self, costs: CostModel) -> None:
+        self.costs = costs
+        self.stocks: dict[View, Stock] = {}
+        self.batches: dict[int, Priced] = {}
+        self.fused: dict[object, tuple[tuple[str, ...], list[Priced]]] = {}
+        self.segments: dict[object, Segment] = {}
+        self.kinds: dict[object, int] = {}
+        self.kind_of: dict[int, tuple[Program, Operation, int]] = {}
+
+
 class Compiler:
-    """Turns programs into segments; what depends on views alone is shared between calls."""
+    """Turns programs into segments, by the rules of their ops.
+
+    `policy` leaves out strategies, `offers` fused ones that no kernel runs (all are taken without,
+    none where not `fuse`); `mode` is what the offers depend on beside the ops.
+    """
 
     def __init__(
         self,
-        costs: CostModel,
+        tables: Tables,
+        rules: Callable[[Operation], Rule],
         policy: Limits | None = None,
         *,
         fuse: bool = True,
-        rules: Callable[[Operation], Rule] = rule_of,
-        offers: Offers | None = None,
-    ) -> None:
-        self.costs = costs
-        self._policy = policy
-        self._fuse = fuse
-        self._rules = rules
-        self._offers = offers
-        self._mode = ""
-        self._stocks: dict[View, Stock] = {}
-        self._batches: dict[int, Priced] = {}
-        self._fused: dict[object, tuple[tuple[str, ...], list[Priced]]] = {}
-        self._segments: dict[object, Segment] = {}
-        self._kinds: dict[object, int] = {}
-        self._kind_of: dict[int, tuple[Program, Operation, int]] = {}
-
-    def sharing(
-        self,
-        policy: Limits | None,
-        rules: Callable[[Operation], Rule],
         offers: Offers | None = None,
         mode: str = "",
-    ) -> Compiler:
-        """Another compiler at the same costs, under which what is alike is worked out once.
-
-        Rules must give equal strategies and work to ops of equal views, attributes and detail, and
-        offers equal ones in the same `mode`.
-        """
-        other = copy(self)
-        other._policy, other._rules, other._offers, other._mode = policy, rules, offers, mode
-        return other
+    ) -> None:
+        self.costs = tables.costs
+        self._rules, self._policy, self._fuse = rules, policy, fuse
+        self._offers, self._mode = offers, mode
+        self._stocks, self._batches, self._fused = tables.stocks, tables.batches, tables.fused
+        self._segments, self._kinds = tables.segments, tables.kinds
+        self._kind_of = tables.kind_of
 
     def compile_(self, program: Program) -> Compiled:
         """Cut the program into segments, equal ones once."""

@@ -17,6 +17,14 @@ from tscompile.search.layout import Digits, MeshAxes, View, tile_bytes, tile_sha
 from tscompile.search.program import Operation
 from tscompile.search.tiles import distinct, tiles
 
+DEFERRED = "deferred"
+"""Tag of partial sums that are added before they are reduced."""
+
+
+def deferral(costs: CostModel) -> Price:
+    """What adding partial sums before they are reduced must save: the time of a launch."""
+    return Price(costs.topology.launch + 1)
+
 
 @dataclass(frozen=True, slots=True)
 class AxisStrategy:

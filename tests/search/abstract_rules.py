@@ -1,4 +1,4 @@
-"""The rule table of the search: along one axis, the placements under which each op runs locally."""
+"""Rules for abstract programs: along one axis, the placements under which each op runs locally."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 
-from tscompile.cost.model import FREE, Collective, CostModel, Price
+from tscompile.cost.model import FREE, Collective, Price
 from tscompile.ir.placement import PARTIAL, REPLICATE, Shard
 from tscompile.search.program import Operation
-from tscompile.search.strategies import AxisStrategy, Rule, Setting, Work
+from tscompile.search.strategies import DEFERRED, AxisStrategy, Rule, Setting, Work, deferral
 
 R, P = REPLICATE, PARTIAL
 S0, S1, S2 = Shard(0), Shard(1), Shard(2)
-
-DEFERRED = "deferred"
-"""How partial sums are added before they are reduced."""
 
 _SQUARES = "all_reduce"
 """How a norm over a sharded dim gets its sum of squares."""
@@ -47,11 +44,6 @@ def _add_work(setting: Setting) -> Work:
     """A sum that waits is rounded once more on each rank, so waiting has to save something."""
     late = setting.tagged(DEFERRED)
     return Work(setting.total(), extra=deferral(setting.costs) if late else FREE)
-
-
-def deferral(costs: CostModel) -> Price:
-    """What adding partial sums before they are reduced must save: the time of a launch."""
-    return Price(costs.topology.launch + 1)
 
 
 def _identity(operation: Operation, axis: str) -> tuple[AxisStrategy, ...]:
