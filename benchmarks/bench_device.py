@@ -2,9 +2,11 @@
 
     python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048] [--out FILE]
 
-Of each decode program: milliseconds of a whole step as the engine runs it (inputs written and
-copied, graph, sampled tokens read), of the graph alone, and of each kind of op in a graph of its
-own; floors count every byte once at the speed at which this GPU reads memory.
+Of each decode program: milliseconds of a whole step (inputs written and copied, graphs, sampled
+tokens read), of the graphs alone, of each kind of draw, and of each kind of op in a graph of its
+own; floors count every byte once at the speed at which this GPU reads memory. `gap` is what 1,000
+steps take over 1,000 replays of their graphs, each, in microseconds: steps as the engine has them,
+each launched before the tokens of the last one are read.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tskernels.ops.sampling.words import DrawKind
 from tsruntime.artifact.launches import load_launches
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
@@ -29,8 +32,11 @@ from tsruntime.artifact.weights import WeightStore
 from tsruntime.executor.batch import ForwardBatch, GroupBatch
 from tsruntime.executor.bind import VIEW_PIN
 from tsruntime.executor.collectives import LocalCommunicator
-from tsruntime.executor.device import DeviceCode, DeviceExecutor
+from tsruntime.executor.device import DeviceExecutor
+from tsruntime.executor.launching import DeviceCode
 from tsruntime.graphs.cuda import CudaGraph
+from tsruntime.sampling.params import SamplingParams
+from tsruntime.sampling.table import DrawTable
 
 READ_SPEED = 4.56e12
 """Bytes a second that an H200 reads at best, measured (docs/performance.md)."""
@@ -58,6 +64,8 @@ class Row:
     graph: float
     floor: float
     cublas: float
+    gap: float
+    draws: dict[str, float]
     groups: tuple[Group, ...]
 
 
@@ -96,8 +104,9 @@ def main() -> None:
 def show(row: Row) -> None:
     print(
         f"{row.program} at {row.context}: step {row.step:.3f} ms, graph {row.graph:.3f},"
-        f" floor {row.floor:.3f}, cuBLAS's linears {row.cublas:.3f}"
+        f" floor {row.floor:.3f}, cuBLAS's linears {row.cublas:.3f}, gap {row.gap:.1f} us"
     )
+    print("    draws:", ", ".join(f"{kind} {took:.1f} us" for kind, took in row.draws.items()))
     show_groups(row.groups)
 
 
@@ -128,8 +137,43 @@ def measure(executor: DeviceExecutor, index: int, context: int) -> Row:
         executor.replay(index, REPLAYS),
         sum(group.floor for group in groups),
         cublas(executor, program),
+        gap(executor, batch),
+        draw_times(executor, index),
         groups,
     )
+
+
+def gap(executor: DeviceExecutor, batch: ForwardBatch, steps: int = 1_000) -> float:
+    """Microseconds that a step takes beyond the replay of its graphs.
+
+    Every row takes the token that the step before drew, so that each step waits for the last one.
+    """
+    fed = replace(batch, token_ids=np.full_like(batch.token_ids, -1))
+    waiting = executor.launch(batch)
+    begin = time.perf_counter()
+    for _ in range(steps):
+        following = executor.launch(fed)
+        waiting()
+        waiting = following
+    waiting()
+    took = time.perf_counter() - begin
+    return (took / steps - executor.replay(batch.program, steps) / 1e3) * 1e6
+
+
+def draw_times(executor: DeviceExecutor, index: int) -> dict[str, float]:
+    """Microseconds of each kind of draw in a graph of its own, all filters asked for."""
+    program = executor.plan.programs[index]
+    params = SamplingParams(1, 0.8, top_p=0.95, top_k=1000, min_p=1e-4, repetition_penalty=1.1)
+    table = DrawTable(executor.plan.vocab_size, executor.plan.limits.max_batch)
+    slots = np.arange(program.sequences, dtype=np.int32)
+    for slot in slots.tolist():
+        table.restore(slot, params, (1, 2, 3), ())
+    batch = decode_batch(executor.plan, index, 64)
+    drawn = table.draws(slots, batch.positions, np.ones(len(slots), np.bool_))
+    executor.run(replace(batch, draws=drawn))
+    return {
+        str(kind): timed(executor, executor.draw_kernels(index, kind)) * 1e3 for kind in DrawKind
+    }
 
 
 def decode_batch(plan: Plan, index: int, context: int) -> ForwardBatch:
@@ -204,8 +248,8 @@ def _groups(executor: DeviceExecutor, index: int, context: int) -> list[Group]:
     program = executor.plan.programs[index]
     ops = [op for op in program.ops if op.pin != VIEW_PIN]
     kernels = executor.kernels(index)[1:]  # without the one that feeds
-    kinds: dict[str, list[tuple[Op | None, Callable[[], None]]]] = {}
-    for op, kernel in zip([*ops, None], kernels, strict=True):
+    kinds: dict[str, list[tuple[Op, Callable[[], None]]]] = {}
+    for op, kernel in zip(ops, kernels, strict=True):
         kinds.setdefault(_kind(program, op), []).append((op, kernel))
     found: list[Group] = []
     for name, members in kinds.items():
@@ -232,19 +276,15 @@ def timed(executor: DeviceExecutor, kernels: Sequence[Callable[[], None]]) -> fl
     return begin.elapsed_time(end) / 10
 
 
-def _kind(program: Program, op: Op | None) -> str:
-    if op is None:
-        return "greedy"
+def _kind(program: Program, op: Op) -> str:
     shapes = {value.name: value.shape for value in program.values}
     name = op.inputs[1] if op.op in ("linear", "linear_silu_mul") else None
     return f"{op.pin} {'x'.join(map(str, shapes[name])) if name else ''}".strip()
 
 
-def _bytes(plan: Plan, program: Program, op: Op | None, context: int) -> float:
+def _bytes(plan: Plan, program: Program, op: Op, context: int) -> float:
     """Bytes that an op must move: weights, activations, and the cache as far as it is read."""
     values = {value.name: value for value in program.values}
-    if op is None:
-        return values[program.output].dtype.itemsize * prod(values[program.output].shape)
     total = 0.0
     for name in {*op.inputs, *op.outputs} - {None}:
         assert name is not None

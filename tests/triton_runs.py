@@ -12,7 +12,8 @@ import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -46,9 +47,13 @@ class _Handle(Protocol):
 
 
 def repair_interpreter() -> None:
-    """Have the interpreter multiply bfloat16 as numbers; Triton 3.7 multiplies the words."""
+    """Have the interpreter multiply bfloat16 as numbers; Triton 3.7 multiplies the words.
+
+    And have it replace the language's functions once, not at each call of a device function.
+    """
     interpreter = importlib.import_module("triton.runtime.interpreter")
     language = importlib.import_module("triton.language")
+    _replace_once(interpreter, language)
     builder = interpreter.InterpreterBuilder
     original = builder.create_dot
 
@@ -62,6 +67,20 @@ def repair_interpreter() -> None:
         return original(self, widened(a), widened(b), *rest)
 
     builder.create_dot = create_dot
+
+
+def _replace_once(interpreter: Any, language: ModuleType) -> None:
+    replaced: set[int] = set()
+
+    def call(function: Any, *args: object, **kwargs: object) -> object:
+        names: dict[str, object] = function.fn.__globals__
+        replaces = not any(value is language for value in names.values())  # a kernel's call did
+        if replaces and id(names) not in replaced:
+            replaced.add(id(names))
+            interpreter._patch_lang(function.fn)
+        return function.rewrite()(*args, **kwargs)
+
+    interpreter.InterpretedFunction.__call__ = call
 
 
 DTYPES = (DType.FLOAT32, DType.BFLOAT16, DType.FLOAT16)

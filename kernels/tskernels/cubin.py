@@ -20,6 +20,8 @@ _TYPES: Final = {
     DType.BFLOAT16: "bf16",
     DType.FLOAT16: "fp16",
     DType.INT32: "i32",
+    DType.INT64: "i64",
+    DType.FLOAT64: "fp64",
     DType.FLOAT8_E4M3: "u8",  # its bits, which kernels decode: older GPUs have no such type
 }
 
@@ -60,7 +62,11 @@ def compile_function(function: Function, arch: str) -> Cubin:
     triton = _triton()
     source = _source(triton, function)
     target = triton.backends.compiler.GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)
-    options = {"num_warps": function.num_warps, "num_stages": function.num_stages}
+    options = {
+        "num_warps": function.num_warps,
+        "num_stages": function.num_stages,
+        "enable_fp_fusion": not function.rounds_products,
+    }
     try:
         compiled = triton.compile(source, target=target, options=options)
     except triton.CompilationError as error:

@@ -106,7 +106,8 @@ class Pointer:
 class Function:
     """A Triton function with everything static about it, in the order of its parameters.
 
-    `module` and `name` say where it is defined. Pointers come first, then `constants`.
+    `module` and `name` say where it is defined. Pointers come first, then `constants`. Where it
+    `rounds_products`, none is added up unrounded, so that the bits are those of two operations.
     """
 
     module: str
@@ -115,6 +116,7 @@ class Function:
     constants: tuple[tuple[str, Constant], ...]
     num_warps: int = 4
     num_stages: int = 3
+    rounds_products: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class LaunchBuilder:
         *,
         num_warps: int = 4,
         num_stages: int = 3,
+        rounds_products: bool = False,
         **constants: Constant,
     ) -> Launch:
         """A launch of function `name` on `grid`, of one to three dims.
@@ -193,6 +196,7 @@ class LaunchBuilder:
                 tuple(constants.items()),
                 num_warps,
                 num_stages,
+                rounds_products,
             ),
             (x, y, z),
             tuple(p.address for p in parameters),

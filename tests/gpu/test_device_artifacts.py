@@ -21,7 +21,8 @@ from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.weights import WeightStore
 from tsruntime.executor.batch import ForwardBatch, GroupBatch
 from tsruntime.executor.collectives import LocalCommunicator
-from tsruntime.executor.device import DeviceCode, DeviceExecutor
+from tsruntime.executor.device import DeviceExecutor
+from tsruntime.executor.launching import DeviceCode
 
 pytestmark = pytest.mark.gpu
 
@@ -94,15 +95,15 @@ def test_a_graph_gives_the_bits_of_its_launches_one_by_one(
             count = planned.sequences
             batch = batch_of(executor, program, [30 + 17 * i for i in range(count)])
             replayed = executor.run(batch)
-            logits, tokens = replayed.logits.clone(), replayed.greedy
+            logits, tokens = replayed.logits.clone(), replayed.tokens
             assert tokens is not None
             tokens = tokens.copy()
             torch.cuda.synchronize()
             executor.run(batch)
             eager = executor.eagerly(batch)
             assert torch.equal(logits[:count], eager.logits[:count])
-            assert eager.greedy is not None
-            assert (tokens[:count] == eager.greedy[:count]).all()
+            assert eager.tokens is not None
+            assert (tokens[:count] == eager.tokens[:count]).all()
             assert (logits[:count].float().argmax(-1).cpu().numpy() == tokens[:count]).all()
 
 
@@ -112,7 +113,7 @@ def test_steps_allocate_nothing_and_a_row_takes_its_slots_last_token(
     executor = executor_of(tiny(tmp_path / "a", tiny_hf("qwen3"), "bfloat16", CUDA))
     program = next(i for i, p in enumerate(executor.plan.programs) if p.name == "decode_4")
     batch = batch_of(executor, program, [30, 47, 64, 81])
-    first = executor.run(batch).greedy
+    first = executor.run(batch).tokens
     assert first is not None
     known = replace(batch, token_ids=first[:4].copy())
     told = executor.run(known)

@@ -9,15 +9,19 @@ from tiny_plan import tiny_plan
 from tsruntime.artifact.launches import Launches
 from tsruntime.artifact.weights import weight_bytes
 from tsruntime.executor.device import SPARE_BYTES, check_memory
+from tsruntime.executor.drawing import draw_bytes
 from tsruntime.executor.errors import DeviceTooSmall
 from tsruntime.kv_cache.pool import pool_bytes
 
 
 def test_the_sums_are_told_and_a_byte_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = tiny_plan()
-    launches = Launches("sm_90", (), (), {}, scratch_bytes=3_000, counter_bytes=500)
+    launches = Launches("sm_90", (), (), {}, 0, scratch_bytes=3_000, counter_bytes=500)
     arena = max(program.arena_bytes for program in plan.programs)
+    counted = 2 * 4 * plan.limits.max_batch * plan.vocab_size
+    assert draw_bytes(plan) > counted
     needed = weight_bytes(plan) + pool_bytes(plan.kv_cache) + arena + 3_500 + SPARE_BYTES
+    needed += draw_bytes(plan)
     free = {1: needed}
 
     def mem_get_info(index: int) -> tuple[int, int]:

@@ -1,121 +1,127 @@
-"""Where ranks keep the tokens that they found, a step is launched before the last one is known."""
+"""Where the device draws tokens, a step is launched before the last one's are known here."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import pairwise
 
-import numpy as np
 import pytest
-from tiny_plan import Sizes, tiny_greedy, tiny_plan, whole_weights
+from drawing_executor import DrawingExecutor
+from sampling_runs import RULES
+from tiny_plan import VOCAB, Sizes, tiny_greedy, tiny_plan, whole_weights
 from tiny_rows import make_executor
 
-from tsruntime.artifact.schema import Plan
 from tsruntime.engine.channel import NoFollowers
 from tsruntime.engine.engine import Engine
-from tsruntime.engine.messages import Submit, TokenOutput
-from tsruntime.executor.batch import ForwardBatch
-from tsruntime.executor.output import StepOutput, Wait
-from tsruntime.sampling.params import SamplingParams
+from tsruntime.engine.messages import Refused, Submit, TokenOutput
+from tsruntime.executor.output import Runner
+from tsruntime.sampling.params import LOGIT_BIAS_MOST, SamplingParams
 
 WHOLE = whole_weights()
-PROMPTS = ((3, 1, 4, 1, 5), (9, 2, 6), (5, 3, 5, 8, 9, 7))
+PROMPTS = ((3, 1, 4, 1, 5), (9, 2, 6), (5, 3, 5, 8, 9, 7), (2, 2, 7), (11, 4))
+PLAN = tiny_plan(Sizes(steps_in_flight=2))
 
 
-class Keeper:
-    """An executor that keeps each slot's last greedy token, as a GPU does, and runs at once."""
-
-    keeps_tokens = True
-
-    def __init__(self, plan: Plan) -> None:
-        self._executor = make_executor(plan)
-        self._last = np.full(plan.limits.max_batch, -1, np.int32)
-        self.events: list[str] = []
-        self.fed = 0
-
-    @property
-    def plan(self) -> Plan:
-        return self._executor.plan
-
-    def run(self, batch: ForwardBatch) -> StepOutput:
-        return self.launch(batch)()
-
-    def launch(self, batch: ForwardBatch) -> Wait:
-        ids = batch.token_ids.copy()
-        for row in np.flatnonzero(ids < 0).tolist():
-            ids[row] = self._last[batch.slots[row]]
-            self.fed += 1
-        assert (ids >= 0).all()
-        output = self._executor.run(dataclasses.replace(batch, token_ids=ids))
-        logits = output.logits.clone()
-        found = logits.argmax(-1).int().numpy()
-        self._last[batch.slots] = found[: batch.num_sequences]
-        self.events.append(f"launch {batch.step}")
-
-        def wait() -> StepOutput:
-            self.events.append(f"wait {batch.step}")
-            return StepOutput(logits, found)
-
-        return wait
-
-
-class Served:
-    """An engine over a keeper."""
-
-    def __init__(self) -> None:
-        plan = tiny_plan(Sizes(steps_in_flight=2))
-        self.keeper = Keeper(plan)
-        self.engine = Engine(plan, self.keeper, NoFollowers())
-
-    def answer(self, *params: SamplingParams) -> list[list[int]]:
-        for number, (prompt, asked) in enumerate(zip(PROMPTS, params, strict=False)):
-            assert self.engine.submit(Submit(number, prompt, asked)) == []
-        tokens: list[list[int]] = [[] for _ in params]
-        while self.engine.busy:
-            for event in self.engine.step():
+def answers(executor: Runner, asked: Sequence[SamplingParams]) -> list[list[TokenOutput]]:
+    """The outputs of each request, of which all run together."""
+    with Engine(executor.plan, executor, NoFollowers()) as engine:
+        for number, params in enumerate(asked):
+            prompt = PROMPTS[number % len(PROMPTS)]
+            assert engine.submit(Submit(number, prompt, params)) == []
+        outputs: list[list[TokenOutput]] = [[] for _ in asked]
+        while engine.busy:
+            for event in engine.step():
                 assert isinstance(event, TokenOutput)
-                tokens[event.id].append(event.token)
-        return tokens
+                outputs[event.id].append(event)
+    return outputs
 
 
-@pytest.fixture
-def served() -> Iterator[Served]:
-    served = Served()
-    with served.engine:
-        yield served
+def tokens_of(outputs: Sequence[TokenOutput]) -> list[int]:
+    return [output.token for output in outputs]
 
 
 def expected(prompt: tuple[int, ...], count: int) -> list[int]:
     return tiny_greedy(WHOLE, list(prompt), count)
 
 
-def test_greedy_steps_are_launched_ahead_and_feed_themselves(served: Served) -> None:
+def launched_ahead(executor: DrawingExecutor) -> int:
+    """Steps that were launched before the one before was waited for."""
+    events = executor.events
+    numbers = [int(event.removeprefix("launch ")) for event in events if event.startswith("launch")]
+    return sum(
+        events.index(f"launch {after}") < events.index(f"wait {before}")
+        for before, after in pairwise(numbers)
+    )
+
+
+def test_greedy_steps_are_launched_ahead_and_feed_themselves() -> None:
     counts = (12, 5, 9)
-    asked = [SamplingParams(count, temperature=0.0) for count in counts]
-    found = served.answer(*asked)
-    assert found == [expected(p, n) for p, n in zip(PROMPTS, counts, strict=True)]
-    events = served.keeper.events
-    ahead = [
-        number
-        for number in range(1, len(events) // 2)
-        if events.index(f"launch {number + 1}") < events.index(f"wait {number}")
+    executor = DrawingExecutor(PLAN)
+    found = answers(executor, [SamplingParams(count, temperature=0.0) for count in counts])
+    for outputs, prompt, count in zip(found, PROMPTS, counts, strict=False):
+        assert tokens_of(outputs) == expected(prompt, count)
+    assert launched_ahead(executor) >= 10
+    assert executor.fed >= 20
+    assert executor.rebuilt == 0
+
+
+def rules() -> list[SamplingParams]:
+    """Every kind of rule, of tokens that the tiny model has."""
+    tiny = SamplingParams(14, seed=31, logit_bias=((3, 2.5), (VOCAB - 1, -8.0)), logprobs=2)
+    ends = SamplingParams(14, seed=5, min_tokens=6, stop_token_ids=tuple(range(8)), top_p=0.9)
+    fits = [r for r in RULES if all(token < VOCAB for token, _ in r.logit_bias)]
+    return [tiny, ends, *fits]
+
+
+def test_every_kind_of_draw_is_launched_ahead_and_is_the_hosts() -> None:
+    executor = DrawingExecutor(PLAN)
+    asked = rules()
+    found, wanted = answers(executor, asked), answers(make_executor(PLAN), asked)
+    assert [tokens_of(outputs) for outputs in found] == [tokens_of(outputs) for outputs in wanted]
+    for outputs, twins, params in zip(found, wanted, asked, strict=True):
+        for got, want in zip(outputs, twins, strict=True):
+            assert (got.logprobs is None) == (params.logprobs is None)
+            if got.logprobs is not None and want.logprobs is not None:
+                assert got.logprobs.logprob == pytest.approx(want.logprobs.logprob, abs=1e-5)
+                assert [i for i, _ in got.logprobs.top] == [i for i, _ in want.logprobs.top]
+                assert len(got.logprobs.top) == params.logprobs
+    assert launched_ahead(executor) >= len(executor.events) // 2 * 0.8
+
+
+def test_counts_are_rebuilt_for_a_request_that_lost_its_place() -> None:
+    tight = tiny_plan(Sizes(steps_in_flight=2, pages=9))
+    executor = DrawingExecutor(tight)
+    asked = [
+        SamplingParams(16, seed=seed, repetition_penalty=1.5, frequency_penalty=0.7)
+        for seed in range(4)
     ]
-    assert len(ahead) >= 10
-    assert served.keeper.fed >= 20
+    found = answers(executor, asked)
+    assert executor.rebuilt > len(asked)
+    wanted = answers(make_executor(PLAN), asked)
+    assert [tokens_of(outputs) for outputs in found] == [tokens_of(outputs) for outputs in wanted]
 
 
-def test_a_step_waits_for_tokens_that_are_drawn_on_the_host(served: Served) -> None:
-    greedy = SamplingParams(8, temperature=0.0)
-    drawn = SamplingParams(8, temperature=0.0, repetition_penalty=1.3)
-    found = served.answer(greedy, drawn)
-    assert found[0] == expected(PROMPTS[0], 8)
-    assert found[1] != expected(PROMPTS[1], 8)
-    assert served.keeper.fed == 0
-
-
-def test_an_answer_that_ends_early_does_not_hold_up_the_others(served: Served) -> None:
+def test_an_answer_that_ends_early_does_not_hold_up_the_others() -> None:
     answer = expected(PROMPTS[0], 12)
     stop = SamplingParams(12, temperature=0.0, stop_token_ids=(answer[3],))
-    found = served.answer(stop, SamplingParams(12, temperature=0.0))
-    assert found[0] == answer[: answer.index(answer[3]) + 1]
-    assert found[1] == expected(PROMPTS[1], 12)
+    found = answers(DrawingExecutor(PLAN), [stop, SamplingParams(12, temperature=0.0)])
+    assert tokens_of(found[0]) == answer[: answer.index(answer[3]) + 1]
+    assert tokens_of(found[1]) == expected(PROMPTS[1], 12)
+
+
+@pytest.mark.parametrize("make", [DrawingExecutor, make_executor])
+@pytest.mark.parametrize(
+    ("biases", "why"),
+    [
+        ([(i % 24, 1.0) for i in range(LOGIT_BIAS_MOST + 1)], "has 1025 tokens, and may have 1024"),
+        ([(VOCAB, 1.0)], "token id 24 of logit_bias is outside of the vocabulary: 0 to 23"),
+    ],
+)
+def test_biases_that_no_executor_takes_are_refused(
+    make: type[DrawingExecutor], biases: list[tuple[int, float]], why: str
+) -> None:
+    executor = make(PLAN)
+    with Engine(PLAN, executor, NoFollowers()) as engine:
+        (event,) = engine.submit(Submit(0, (1, 2), SamplingParams(3, logit_bias=tuple(biases))))
+    assert isinstance(event, Refused)
+    assert why in event.message

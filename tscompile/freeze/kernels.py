@@ -12,6 +12,8 @@ from tskernels.launch import ALIGNED, DEPENDENT_LAUNCH, CallLayout, Function, La
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
 from tskernels.ops.sampling.cuda import plan_feed, plan_greedy
+from tskernels.ops.sampling.cuda_full import plan_draw, plan_past
+from tskernels.ops.sampling.words import DrawKind
 from tskernels.registry import REGISTRY, Registry
 from tskernels.schema import TensorType
 from tsruntime.artifact.digest import sha256_bytes
@@ -54,8 +56,18 @@ class _Freezer:
         ops = tuple(self._op(program, op, values) for op in program.ops)
         logits, arch = self._operand(program, values[program.output]), self.plan.target.arch
         feed = plan_feed(min(program.tokens, program.sequences), arch)
-        greedy = plan_greedy(logits, arch, kept=program.logits == "last")
-        return ProgramCalls(ops, self._call(feed), self._call(greedy))
+        if program.logits == "last":
+            slots = self.plan.limits.max_batch
+            draws = {kind: plan_draw(logits, slots, arch, kind) for kind in DrawKind}
+        else:
+            draws = {DrawKind.GREEDY: plan_greedy(logits, arch, kept=False)}
+        calls = {kind: self._call(plan) for kind, plan in draws.items()}
+        return ProgramCalls(ops, self._call(feed), calls)
+
+    def past(self) -> int:
+        """The call that rebuilds what the device knows of a slot."""
+        limits, arch = self.plan.limits, self.plan.target.arch
+        return self._call(plan_past(self.plan.vocab_size, limits.max_batch, arch))
 
     def _op(self, program: Program, op: Op, values: Mapping[str, Value]) -> int | None:
         spec = None if op.pin == "view" else self.registry.resolve(op.pin)
@@ -110,6 +122,7 @@ def freeze_kernels(plan: Plan) -> FrozenKernels | None:
         return None
     freezer = _Freezer(plan)
     programs = {program.name: freezer.program(program) for program in plan.programs}
+    past = freezer.past()
     early = plan.target.arch in DEPENDENT_LAUNCH
     calls = tuple(
         Call(
@@ -125,6 +138,7 @@ def freeze_kernels(plan: Plan) -> FrozenKernels | None:
         cubins=tuple(freezer.entries),
         calls=calls,
         programs=programs,
+        past=past,
         scratch_bytes=_rounded(max(call.scratch_bytes for call in freezer.calls)),
         counter_bytes=_rounded(max(call.counter_bytes for call in freezer.calls)),
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tskernels.launch import Address
+from tskernels.ops.sampling.words import DrawKind
 from tsruntime.artifact.digest import canonical_json
 from tsruntime.artifact.errors import ArtifactDamaged
 from tsruntime.artifact.manifest import Manifest, verify_files
@@ -55,23 +56,28 @@ class ProgramCalls:
     """For each op of a program the number of its call, or None for views and host kernels.
 
     `feed` goes before them: token ids (output 0) below 0 become the last tokens (input 1) of their
-    rows' slots (input 0). `greedy` comes after: the logits (input 0) to tokens (output 0), which
-    become the last tokens (output 1) of the slots (input 1) where the logits are "last".
+    rows' slots (input 0). After them comes one of `draws`, from the logits to tokens, as
+    `tskernels.ops.sampling.cuda_full.plan_draw` says; where the logits are not "last" there is the
+    greedy kind alone, and its tokens go nowhere else.
     """
 
     ops: tuple[int | None, ...]
     feed: int
-    greedy: int
+    draws: Mapping[DrawKind, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """All launches of a plan, and the sizes of the two areas that they share (see `Address`)."""
+    """All launches of a plan, and the sizes of the two areas that they share (see `Address`).
+
+    `past` rebuilds a slot's counts and biases (outputs 0 and 1) from words (input 0).
+    """
 
     arch: str
     cubins: tuple[CubinFile, ...]
     calls: tuple[Call, ...]
     programs: Mapping[str, ProgramCalls]
+    past: int
     scratch_bytes: int
     counter_bytes: int
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tsruntime.artifact.schema import Plan
 from tsruntime.engine.channel import Followers
+from tsruntime.engine.drawing import DeviceDrawing, Drawn, HostDrawing, check_biases
 from tsruntime.engine.flight import Flight, Launcher
 from tsruntime.engine.messages import (
     EngineStats,
@@ -27,17 +28,17 @@ from tsruntime.engine.step import (
     tickets,
 )
 from tsruntime.executor.choice import ProgramChoice
-from tsruntime.executor.output import Runner, StepOutput
-from tsruntime.sampling.sampler import Sampler
+from tsruntime.executor.output import Runner
 from tsschedulers import _core as schedulers
 
 
 class Engine:
-    """Owns the scheduler and the sampler; runs the executor and tells the other ranks to follow.
+    """Owns the scheduler and the draws; runs the executor and tells the other ranks to follow.
 
     One thread owns it. Of the plan's `steps_in_flight`, 1 plans a step when the one before is
     committed; 2 plans it while that one runs, so that a decode's input token is filled in when it
-    is known, right before the step is launched. Leaving the context ends the launcher's thread.
+    is known, right before the step is launched; a device fills it in that drew it. Leaving the
+    context ends the launcher's thread.
     """
 
     def __init__(self, plan: Plan, executor: Runner, followers: Followers) -> None:
@@ -45,10 +46,12 @@ class Engine:
         self._choice = ProgramChoice(plan.programs)
         self._choice.check(plan.limits)
         self._ahead = plan.limits.steps_in_flight > 1
-        self._chains = self._ahead and executor.keeps_tokens
         self._launcher = Launcher(executor, overlap=self._ahead)
         self._followers = followers
-        self._sampler = Sampler(plan.vocab_size, plan.limits.max_batch)
+        self._drawing: HostDrawing | DeviceDrawing = (
+            DeviceDrawing(plan) if executor.draws_tokens else HostDrawing(plan)
+        )
+        self._chains = self._ahead and self._drawing.ahead
         self._scheduler = schedulers.Scheduler(scheduler_config(plan))
         self._by_id: dict[int, Request] = {}
         self._by_handle: dict[schedulers.Handle, Request] = {}
@@ -108,6 +111,7 @@ class Engine:
         """
         self._check_new(command.id)
         try:
+            check_biases(command.params, self._vocab_size)
             tokens = prompt_array(command.tokens, self._vocab_size)
             handle = self._scheduler.submit(
                 tokens, command.params.max_tokens, priority=command.priority
@@ -123,6 +127,10 @@ class Engine:
         parent = self._by_id.get(command.parent)
         if parent is None:
             return [Refused(command.id, f"request {command.parent} is not live")]
+        try:
+            check_biases(command.params, self._vocab_size)
+        except ValueError as error:
+            return [Refused(command.id, str(error))]
         if parent.output:  # too late to share its place, but the cache has its whole pages
             return self.submit(Submit(command.id, parent.prompt, command.params, parent.priority))
         parent.forks.append(command)
@@ -154,15 +162,10 @@ class Engine:
                 return []
             planned = None
         done = self._flight
-        chained = self._launch(planned, known=False) if self._follows(done) else None
-        tokens = self._finish(done)
+        chained = self._launch(planned, known=False) if self._chains else None
+        drawn = self._finish(done)
         self._flight = chained or self._launch(planned)
-        return self._commit(done, tokens)
-
-    def _follows(self, flight: Flight) -> bool:
-        """Whether the next step may be launched before the tokens of `flight` are known here."""
-        slots: list[int] = flight.plan.slots[flight.rows].tolist()
-        return self._chains and self._sampler.takes_the_largest(slots)
+        return self._commit(done, drawn)
 
     def _plan(self) -> schedulers.Plan | None:
         """The next step, its requests seated; None if there is nothing to do yet."""
@@ -175,7 +178,7 @@ class Engine:
         return None
 
     def _seat(self, plan: schedulers.Plan) -> None:
-        """Give the sampler the requests that this step admits, with the output they have had."""
+        """Seat the requests that this step admits, with the output they have had."""
         for admission in plan.admitted:
             request = self._by_handle[admission.handle]
             if not request.admitted:
@@ -184,7 +187,7 @@ class Engine:
                 self._prefix_queries += len(request.prompt)
                 self._prefix_hits += admission.cached_tokens
             self._seats[admission.slot] = request
-            self._sampler.restore(admission.slot, request.params, request.prompt, request.output)
+            self._drawing.restore(admission.slot, request.params, request.prompt, request.output)
 
     def _launch(self, plan: schedulers.Plan | None, *, known: bool = True) -> Flight | None:
         """Start a step on this rank and the others.
@@ -193,7 +196,8 @@ class Engine:
         """
         if plan is None:
             return None
-        batch = forward_batch(plan, self._choice, self._sampled if known else None)
+        draws = self._drawing.draws(plan.slots, plan.seq_lens, plan.samples)
+        batch = forward_batch(plan, self._choice, self._sampled if known else None, draws)
         self._followers.step(batch)
         self._pages_stored += sum(len(group.stores) for group in batch.groups)
         self._pages_loaded += sum(len(group.loads) for group in batch.groups)
@@ -203,43 +207,36 @@ class Engine:
         assert len(requests) == len(slots), "a step names a slot without a request"
         return Flight(plan, tickets(plan), rows, requests, self._launcher.launch(batch))
 
-    def _finish(self, flight: Flight) -> list[int]:
+    def _finish(self, flight: Flight) -> Drawn:
         """Wait for a step; a token for each of its rows whose request still lives."""
         output = flight.wait()
         for ticket in flight.tickets:
             self._scheduler.transfer_done(ticket, True)
         flight.drop_rows(lambda request: self._by_id.get(request.id) is request)
-        return self._draw(flight, output) if flight.requests else []
+        if not flight.requests:
+            return Drawn([], [])
+        slots = flight.plan.slots[flight.rows]
+        drawn = self._drawing.finish(output, flight.rows, slots, flight.plan.seq_lens[flight.rows])
+        self._sampled[slots] = drawn.tokens
+        return drawn
 
-    def _draw(self, flight: Flight, output: StepOutput) -> list[int]:
-        """Sample; noise is keyed by the position of the row that gave the logits."""
-        rows, plan = flight.rows, flight.plan
-        slots, positions = plan.slots[rows], plan.seq_lens[rows]
-        places = slots.tolist()
-        if output.greedy is not None and self._sampler.takes_the_largest(places):
-            drawn = self._sampler.take(output.greedy[rows], places, positions.tolist())
-        else:
-            together = len(rows) == rows[-1] + 1
-            chosen = output.logits[: len(rows)] if together else output.logits[rows]
-            drawn = self._sampler.sample(chosen.float().cpu(), places, positions.tolist())
-        self._sampled[slots] = drawn
-        return drawn.tolist()
-
-    def _commit(self, flight: Flight, tokens: list[int]) -> list[Event]:
+    def _commit(self, flight: Flight, drawn: Drawn) -> list[Event]:
         events: list[Event] = []
+        tokens = drawn.tokens
         finished = np.zeros(len(tokens), np.bool_)
-        for row, (request, token) in enumerate(zip(flight.requests, tokens, strict=True)):
+        rows = zip(flight.requests, tokens, drawn.logprobs, strict=True)
+        for row, (request, token, logprobs) in enumerate(rows):
             if request.forks:
                 events += self._fork_all(request)
             finish = request.take(token)
-            events.append(TokenOutput(request.id, token, finish, request.cached_tokens))
+            events.append(TokenOutput(request.id, token, finish, request.cached_tokens, logprobs))
             if finish is not None:
                 finished[row] = True
                 self._forget(request)
         plan = flight.plan
         if not plan.empty:
-            drawn = np.array(tokens, np.int32)
-            self._scheduler.commit(plan.step, plan.slots[flight.rows], drawn, finished)
+            found = np.array(tokens, np.int32)
+            self._scheduler.commit(plan.step, plan.slots[flight.rows], found, finished)
         return events
 
     def _fork_all(self, parent: Request) -> list[Event]:

@@ -50,7 +50,7 @@ class Launcher:
         self._executor = executor
         # gradient mode belongs to a thread
         grad = partial(torch.set_grad_enabled, False)
-        threaded = overlap and not executor.keeps_tokens
+        threaded = overlap and not executor.draws_tokens
         self._thread = ThreadPoolExecutor(1, "executor", grad) if threaded else None
 
     def launch(self, batch: ForwardBatch) -> Wait:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from tsruntime.sampling.params import SamplingParams
+from tsruntime.sampling.params import SamplingParams, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,15 @@ class TokenOutput:
     """The next token of a request. With `finish` set it is the last one.
 
     A stop token ends a request and is itself delivered, so that the front end may drop it from
-    the text. `cached_tokens` counts prompt tokens found in the prefix cache.
+    the text. `cached_tokens` counts prompt tokens found in the prefix cache. `logprobs` are there
+    if the request asks for them.
     """
 
     id: int
     token: int
     finish: FinishReason | None
     cached_tokens: int = 0
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tsruntime.artifact.schema import KvCache, Plan
 from tsruntime.engine.messages import PagePool
-from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch, GroupBatch, Ints
+from tsruntime.executor.batch import NO_PROGRAM, Draws, ForwardBatch, GroupBatch, Ints
 from tsruntime.executor.choice import ProgramChoice
 from tsschedulers._core import CacheGroupConfig, Config, GroupPlan
 from tsschedulers._core import Plan as StepPlan
@@ -28,7 +28,9 @@ def scheduler_config(plan: Plan) -> Config:
     )
 
 
-def forward_batch(step: StepPlan, choice: ProgramChoice, sampled: Ints | None) -> ForwardBatch:
+def forward_batch(
+    step: StepPlan, choice: ProgramChoice, sampled: Ints | None, draws: Draws
+) -> ForwardBatch:
     """The step as every rank runs it, with its program chosen; arrays are the step's own.
 
     `sampled` [max_batch] holds the last token of each slot: what the step did not know of its
@@ -44,6 +46,7 @@ def forward_batch(step: StepPlan, choice: ProgramChoice, sampled: Ints | None) -
         step.token_ids if sampled is None else _known(step, sampled),
         step.positions,
         tuple(map(_group, step.groups)),
+        draws,
     )
 
 

@@ -8,10 +8,14 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tskernels.ops.sampling.words import ROW_WORDS, DrawKind
+
 Ints: TypeAlias = NDArray[np.int32]
 
-_FIXED = 6
-"""Words before the groups' counts: step (low, high), program + 1, sequences, tokens, groups."""
+_FIXED = 11
+"""Words before the groups' counts: step (low, high), program + 1, sequences, tokens, five of how
+tokens are drawn (the kind's number, rows, masks, words of a mask, words of pasts), groups."""
+_KINDS: Final = tuple(DrawKind)
 _PER_GROUP = 5
 """Counts a group has in the header: deltas, copies, zero pages, stores, loads."""
 _WORD = 1 << 32
@@ -44,13 +48,35 @@ class GroupBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Draws:
+    """How a device draws the step's tokens; all int32, see `tskernels.ops.sampling.words`.
+
+    `pasts` [n] rebuild what is known of slots, one after another, before the program runs. Of a
+    `kind` with rules of each row, `rows` [sequences, ROW_WORDS] are those, and `masks` [n, words]
+    belong to the sequences `masked` [n].
+    """
+
+    kind: DrawKind
+    rows: Ints
+    pasts: Ints
+    masked: Ints
+    masks: Ints
+
+
+def greedy_draws() -> Draws:
+    """Every row takes its largest logit."""
+    none = np.empty(0, np.int32)
+    return Draws(DrawKind.GREEDY, none.reshape(0, ROW_WORDS), none, none, none.reshape(0, 0))
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardBatch:
     """One step, as rank 0 chose it; all int32, without padding: each rank pads to the program.
 
     `program` is the index in the plan's programs, or NO_PROGRAM. `slots`, `seq_lens` [sequences]
     and `query_starts` [sequences + 1] describe the sequences in the order of their rows,
     `token_ids` and `positions` [tokens] the rows. `groups` stands in the order of the plan's cache
-    groups.
+    groups. `draws` is for executors that draw tokens themselves.
     """
 
     step: int
@@ -61,6 +87,7 @@ class ForwardBatch:
     token_ids: Ints
     positions: Ints
     groups: tuple[GroupBatch, ...]
+    draws: Draws = field(default_factory=greedy_draws)
 
     @property
     def num_sequences(self) -> int:
@@ -83,13 +110,17 @@ def idle_batch(program: int, groups: int) -> ForwardBatch:
 
 def encode(batch: ForwardBatch) -> Ints:
     """The batch as one int32 array: counts first, then every array in the order of the fields."""
-    groups = batch.groups
+    groups, draws = batch.groups, batch.draws
     header = [
         batch.step % _WORD,
         batch.step // _WORD,
         batch.program + 1,
         batch.num_sequences,
         batch.num_tokens,
+        _KINDS.index(draws.kind),
+        len(draws.rows),
+        *draws.masks.shape,
+        len(draws.pasts),
         len(groups),
     ]
     for group in groups:
@@ -102,6 +133,10 @@ def encode(batch: ForwardBatch) -> Ints:
         batch.query_starts,
         batch.token_ids,
         batch.positions,
+        draws.rows.ravel(),
+        draws.masked,
+        draws.masks.ravel(),
+        draws.pasts,
     ]
     for group in groups:
         parts.append(group.slot_mapping)
@@ -115,12 +150,13 @@ def decode(words: Ints) -> ForwardBatch:
 
     ValueError if the counts do not add up to the length of `words`.
     """
-    step_low, step_high, program, sequences, tokens, count = _header(words)
+    step_low, step_high, program, sequences, tokens, *drawn, count = _header(words)
     counts = words[_FIXED : _FIXED + _PER_GROUP * count].reshape(-1, _PER_GROUP).tolist()
     reader = _Reader(words, _FIXED + _PER_GROUP * count)
     slots, seq_lens = reader.take(sequences), reader.take(sequences)
     query_starts = reader.take(sequences + 1)
     token_ids, positions = reader.take(tokens), reader.take(tokens)
+    draws = _draws(reader, *drawn)
     groups = tuple(
         GroupBatch(
             reader.take(tokens),
@@ -135,8 +171,16 @@ def decode(words: Ints) -> ForwardBatch:
     reader.finish()
     step = step_low + step_high * _WORD
     return ForwardBatch(
-        step, program - 1, slots, seq_lens, query_starts, token_ids, positions, groups
+        step, program - 1, slots, seq_lens, query_starts, token_ids, positions, groups, draws
     )
+
+
+def _draws(reader: _Reader, kind: int, rows: int, masks: int, width: int, pasts: int) -> Draws:
+    if kind >= len(_KINDS):
+        raise ValueError(f"there is no kind {kind} of draws")
+    own, masked = reader.take(rows * ROW_WORDS).reshape(-1, ROW_WORDS), reader.take(masks)
+    allowed = reader.take(masks * width).reshape(masks, width)
+    return Draws(_KINDS[kind], own, reader.take(pasts), masked, allowed)
 
 
 def _header(words: Ints) -> list[int]:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tskernels.cubin import Cubin
-from tskernels.device import CudaDevice, CudaKernel
-from tskernels.launch import Address
-from tsruntime.artifact.launches import Call, Launches
-from tsruntime.artifact.schema import Op, Plan, Program
+from tskernels.ops.sampling.words import DrawKind
+from tsruntime.artifact.launches import Launches
+from tsruntime.artifact.schema import Plan, Program
 from tsruntime.artifact.weights import weight_bytes
-from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch, Ints
-from tsruntime.executor.bind import (
-    VIEW_PIN,
-    Communicators,
-    Memory,
-    TensorStore,
-    bind_kernel,
-    bind_values,
-)
+from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch
+from tsruntime.executor.bind import Communicators, Memory, TensorStore, bind_values
+from tsruntime.executor.drawing import DrawStage, draw_bytes, draw_memory
 from tsruntime.executor.errors import DeviceTooSmall
 from tsruntime.executor.inputs import SLOTS, InputBuffers, ProgramInputs, program_inputs
+from tsruntime.executor.launching import Binder, DeviceCode, Kernels
 from tsruntime.executor.output import StepOutput, Wait
 from tsruntime.graphs.cuda import CudaGraph
 from tsruntime.kv_cache.pool import KvPools, pool_bytes
@@ -38,35 +31,25 @@ SPARE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCode:
-    """The launches of a plan, and the code of its cubins in their order."""
-
-    launches: Launches
-    cubins: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _BoundProgram:
-    """A program on this rank's device, its values, and the graph of its kernels."""
+    """A program on this rank's device: the graph to its logits, and those that draw from them."""
 
-    program: Program
-    values: Mapping[str, Tensor]
     graph: CudaGraph
+    draws: Mapping[DrawKind, CudaGraph]
     output: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Pinned host memory of one step in flight: inputs to `send`, and the tokens to `fetch`.
+    """Pinned host memory of one step in flight: inputs to `send`, and all about its draws.
 
     `inputs` are each program's views of it. `ended` has come to pass when the last step has that
     used it.
     """
 
     inputs: tuple[ProgramInputs, ...]
-    tokens: Tensor
     send: Callable[[], None]
-    fetch: Callable[[], None]
+    draws: DrawStage
     ended: torch.cuda.Event
 
 
@@ -101,20 +84,17 @@ class DeviceExecutor:
         self._inputs = InputBuffers(plan, device, beside=(SLOTS,))
         tensors = {weight.name: weights.tensor(weight.name) for weight in plan.weights}
         memory = Memory(arena, tensors, self._inputs, self.pools)
-        rows = max(max(p.tokens, p.sequences) for p in plan.programs)
-        self._tokens = torch.zeros(rows, dtype=torch.int32, device=device)
-        self._sampled = torch.zeros(plan.limits.max_batch, dtype=torch.int32, device=device)
-        self._areas = {
-            "scratch": _area(code.launches.scratch_bytes, device),
-            "counters": _area(code.launches.counter_bytes, device),
-        }
-        torch.cuda.synchronize(index)
-        binder = _Binder(plan, rank, communicators, code, self._stream, self._areas)
-        self._stages = [self._stage(binder.device) for _ in range(_IN_FLIGHT)]
+        self._draws = draw_memory(plan, self._stream.device)
+        self._binder = Binder(plan, rank, communicators, code, self._stream)
+        self._past = code.launches.past
+        self._stages = [self._stage() for _ in range(_IN_FLIGHT)]
         self._turn = 0
-        self._programs = tuple(self._bind(binder, program, memory) for program in plan.programs)
+        self._programs = tuple(
+            self._bind(code.launches.programs[program.name].draws, program, memory)
+            for program in plan.programs
+        )
 
-    keeps_tokens = True
+    draws_tokens = True
 
     def run(self, batch: ForwardBatch) -> StepOutput:
         """Run one step and wait for it; the logits stay on the device.
@@ -127,7 +107,7 @@ class DeviceExecutor:
     def launch(self, batch: ForwardBatch) -> Wait:
         """Have the step run after those launched before, of which one may still run.
 
-        A row whose token id is below 0 takes the token that its slot's last step found.
+        A row whose token id is below 0 takes the token that its slot's last step drew.
         """
         return self._launch(batch, CudaGraph.replay)
 
@@ -144,17 +124,23 @@ class DeviceExecutor:
         """What everything runs on."""
         return self._stream
 
-    def kernels(self, program: int) -> tuple[Callable[[], None], ...]:
-        """The kernels of a program in order, views left out, between those that feed and sample."""
+    def kernels(self, program: int) -> Kernels:
+        """A program's kernels to its logits in order, views left out, after the feeding one."""
         return self._programs[program].graph.kernels
 
-    def replay(self, program: int, times: int) -> float:
-        """Milliseconds of one of `times` replays in a row, on the inputs of the last step."""
+    def draw_kernels(self, program: int, kind: DrawKind) -> Kernels:
+        """The kernels that draw from the program's logits."""
+        return self._programs[program].draws[kind].kernels
+
+    def replay(self, program: int, times: int, kind: DrawKind = DrawKind.GREEDY) -> float:
+        """Milliseconds of one of `times` steps' graphs in a row, on the inputs of the last step."""
+        bound = self._programs[program]
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with torch.cuda.stream(self._stream):
             begin.record()
             for _ in range(times):
-                self._programs[program].graph.replay()
+                bound.graph.replay()
+                bound.draws[kind].replay()
             end.record()
         end.synchronize()
         return begin.elapsed_time(end) / times
@@ -166,22 +152,32 @@ class DeviceExecutor:
         stage.ended.synchronize()
         torch.cuda.set_stream(self._stream)
         self._move_pages(batch)
-        output, rows = torch.empty(0, self.plan.vocab_size), 0
+        stage.draws.rebuild(batch.draws.pasts, self._rebuild, self._stream)
+        output, draws = torch.empty(0, self.plan.vocab_size), batch.draws
         if batch.program != NO_PROGRAM:
             bound = self._programs[batch.program]
             stage.inputs[batch.program].write(batch, self.tables)
             stage.send()
+            stage.draws.send(draws)
             replay(bound.graph)
-            stage.fetch()
-            output, rows = bound.output, len(bound.output)
+            replay(bound.draws[draws.kind])
+            stage.draws.fetch(draws)
+            output = bound.output
         stage.ended.record(self._stream)
 
         def wait() -> StepOutput:
             stage.ended.synchronize()
-            greedy: Ints = stage.tokens[:rows].numpy()
-            return StepOutput(output, greedy)
+            rows = len(output)
+            logprobs = stage.draws.logprobs(rows) if draws.kind.logprobs else None
+            return StepOutput(output, stage.draws.tokens(rows), logprobs)
 
         return wait
+
+    def _rebuild(self, past: Tensor) -> None:
+        """Have a slot's counts and biases be what its request's `past` says."""
+        known = (self._draws.counts, self._draws.biases)
+        for kernel in self._binder.call(self._past, {"input": (past,), "output": known}):
+            kernel()
 
     def _move_pages(self, batch: ForwardBatch) -> None:
         for group, part, table in zip(
@@ -193,95 +189,30 @@ class DeviceExecutor:
             self.pools.copy_pages(group.name, part.copies)
             self.pools.zero_pages(group.name, part.zero_pages)
 
-    def _stage(self, device: CudaDevice) -> _Stage:
+    def _stage(self) -> _Stage:
+        device = self._binder.device
         buffers = InputBuffers(self.plan, pinned=True, beside=(SLOTS,))
         inputs = tuple(program_inputs(self.plan, p, buffers) for p in self.plan.programs)
-        tokens = torch.zeros(len(self._tokens), dtype=torch.int32, pin_memory=True)
         send = device.copy(self._inputs.flat, buffers.flat)
-        return _Stage(inputs, tokens, send, device.copy(tokens, self._tokens), torch.cuda.Event())
+        return _Stage(inputs, send, DrawStage(device, self._draws), torch.cuda.Event())
 
-    def _bind(self, binder: _Binder, program: Program, memory: Memory) -> _BoundProgram:
+    def _bind(
+        self, draws: Mapping[DrawKind, int], program: Program, memory: Memory
+    ) -> _BoundProgram:
         values = bind_values(program, memory)
-        output = values[program.output]
-        ends = _Ends(
-            self._inputs.tensor("token_ids", program),
-            self._inputs.tensor(SLOTS, program),
+        output, slots = values[program.output], self._inputs.tensor(SLOTS, program)
+        ids = self._inputs.tensor("token_ids", program)
+        fed = {"input": (slots, self._draws.sampled), "output": (ids,)}
+        kernels = self._binder.program(program, values, fed)
+        drawn = self._draws.operands(output, slots)
+        return _BoundProgram(
+            CudaGraph(kernels, self._stream),
+            {
+                kind: CudaGraph(self._binder.call(number, drawn), self._stream)
+                for kind, number in draws.items()
+            },
             output,
-            self._tokens,
-            self._sampled,
         )
-        kernels = binder.kernels(program, values, ends)
-        return _BoundProgram(program, values, CudaGraph(kernels, self._stream), output)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """What the calls around a program's own read and write; see `ProgramCalls`."""
-
-    token_ids: Tensor
-    slots: Tensor
-    logits: Tensor
-    tokens: Tensor
-    sampled: Tensor
-
-
-class _Binder:
-    """Makes kernels of the ops of programs: launches of cubins, or what the registry binds."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        rank: int,
-        communicators: Communicators,
-        code: DeviceCode,
-        stream: torch.cuda.Stream,
-        areas: Mapping[str, Tensor],
-    ) -> None:
-        self._plan, self._rank, self._communicators = plan, rank, communicators
-        self._launches, self._areas = code.launches, areas
-        self.device = CudaDevice(stream)
-        self._kernels: Sequence[CudaKernel] = [
-            self.device.load(Cubin(data, file.symbol, file.shared_bytes, file.num_warps))
-            for file, data in zip(code.launches.cubins, code.cubins, strict=True)
-        ]
-
-    def kernels(
-        self, program: Program, values: Mapping[str, Tensor], ends: _Ends
-    ) -> tuple[Callable[[], None], ...]:
-        """The kernels of `program`, the one that feeds it before and the one that samples after."""
-        calls = self._launches.programs[program.name]
-        fed = {"input": [ends.slots, ends.sampled], "output": [ends.token_ids]}
-        found = self._launched(self._launches.calls[calls.feed], fed)
-        for op, call in zip(program.ops, calls.ops, strict=True):
-            if call is not None:
-                found += self._launched(self._launches.calls[call], _operands(op, values))
-            elif op.pin != VIEW_PIN:
-                plan = self._plan
-                found.append(bind_kernel(op, values, plan.mesh, self._rank, self._communicators))
-        greedy = self._launches.calls[calls.greedy]
-        taken = {"input": [ends.logits, ends.slots], "output": [ends.tokens, ends.sampled]}
-        found += self._launched(greedy, taken)
-        return tuple(found)
-
-    def _launched(
-        self, call: Call, operands: Mapping[str, Sequence[Tensor | None]]
-    ) -> list[Callable[[], None]]:
-        return [
-            self._kernels[launch.cubin].bind(
-                launch.grid,
-                [self._pointer(address, operands) for address in launch.addresses],
-                early=launch.early,
-            )
-            for launch in call.launches
-        ]
-
-    def _pointer(self, address: Address, operands: Mapping[str, Sequence[Tensor | None]]) -> int:
-        if address.space in self._areas:
-            return self._areas[address.space].data_ptr() + address.index
-        tensor = operands[address.space][address.index]
-        if tensor is None:
-            raise TypeError(f"{address.space} {address.index} is missing")
-        return tensor.data_ptr()
 
 
 def check_memory(plan: Plan, launches: Launches, index: int) -> None:
@@ -291,6 +222,7 @@ def check_memory(plan: Plan, launches: Launches, index: int) -> None:
         "weights": weight_bytes(plan),
         "KV cache": pool_bytes(plan.kv_cache),
         "arena": max(p.arena_bytes for p in plan.programs),
+        "state of draws": draw_bytes(plan),
         "shared areas": launches.scratch_bytes + launches.counter_bytes,
         "driver and libraries": SPARE_BYTES,
     }
@@ -301,14 +233,3 @@ def check_memory(plan: Plan, launches: Launches, index: int) -> None:
             f" {free / 1e9:.2f} free",
             remedy="give kv_cache less memory in the recipe, or end what else runs on the GPU",
         )
-
-
-def _operands(op: Op, values: Mapping[str, Tensor]) -> Mapping[str, Sequence[Tensor | None]]:
-    return {
-        "input": [None if name is None else values[name] for name in op.inputs],
-        "output": [values[name] for name in op.outputs],
-    }
-
-
-def _area(size: int, device: str) -> Tensor:
-    return torch.zeros(size, dtype=torch.uint8, device=device)

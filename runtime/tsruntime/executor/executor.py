@@ -96,7 +96,7 @@ class Executor:
         self.move_pages(batch)
         return StepOutput(torch.empty(0, self.plan.vocab_size))
 
-    keeps_tokens = False
+    draws_tokens = False
 
     def launch(self, batch: ForwardBatch) -> Wait:
         """`run`, once it is waited for."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tsruntime.artifact.schema import Plan
@@ -13,15 +15,28 @@ from tsruntime.executor.batch import ForwardBatch, Ints
 
 
 @dataclass(frozen=True, slots=True)
+class DrawnLogprobs:
+    """Log-probabilities of the raw model: of the rows' tokens [rows], and of the likeliest.
+
+    `top_ids` and `top_values` [rows, most] fall; of equal ones the lowest id comes first.
+    """
+
+    chosen: NDArray[np.float32]
+    top_ids: Ints
+    top_values: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
 class StepOutput:
     """A step's logits [rows, vocab_size], where they were computed, valid until the next step.
 
-    `greedy` [rows] holds the lowest id of each row's largest logit, or -1 where that is no finite
-    number; None where nobody looked for it.
+    `tokens` [rows] were drawn there as the batch says, -1 where no logit was finite or none could
+    be drawn; None where nobody drew. So `logprobs`, where the batch asks for them.
     """
 
     logits: Tensor
-    greedy: Ints | None = None
+    tokens: Ints | None = None
+    logprobs: DrawnLogprobs | None = None
 
 
 Wait: TypeAlias = Callable[[], StepOutput]
@@ -37,10 +52,11 @@ class Runner(Protocol):
         ...
 
     @property
-    def keeps_tokens(self) -> bool:
-        """Whether a row whose token id is below 0 takes the greedy one of its slot's last step.
+    def draws_tokens(self) -> bool:
+        """Whether it draws tokens itself, as a batch's `draws` say, and keeps each slot's last.
 
-        Then `launch` returns at once, and may be called while the step before still runs.
+        A row whose token id is below 0 takes that. Then `launch` returns at once, and may be called
+        while the step before still runs.
         """
         ...
 

@@ -29,8 +29,17 @@ def mix(word: int) -> int:
 
 def stream_key(seed: int, position: int) -> int:
     """Where the stream of one (seed, position) starts; `seed` counts modulo 2**64."""
-    seeded = mix((seed + _GAMMA) & _MASK)
-    return mix((seeded + (position + 1) * _GAMMA) & _MASK)
+    return mix((seed_key(seed) + (position + 1) * _GAMMA) & _MASK)
+
+
+def seed_key(seed: int) -> int:
+    """What the streams of one `seed` have in common."""
+    return mix((seed + _GAMMA) & _MASK)
+
+
+def stream_keys(seeds: NDArray[np.uint64], positions: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """`stream_key` of many [n]: `seeds` are seed keys."""
+    return _mixed((positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_GAMMA) + seeds)
 
 
 def bits(key: int, ids: NDArray[np.integer]) -> NDArray[np.uint64]:
@@ -40,10 +49,15 @@ def bits(key: int, ids: NDArray[np.integer]) -> NDArray[np.uint64]:
     state is a Weyl sequence, so that the i-th output is mix(key + (i + 1) * gamma).
     """
     words = ids.astype(np.uint64)
-    shifted = np.empty_like(words)
     words += np.uint64(1)
     words *= np.uint64(_GAMMA)
     words += np.uint64(key)
+    return _mixed(words)
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """`mix` of each word [n], in place."""
+    shifted = np.empty_like(words)
     for shift, factor in ((30, _FIRST), (27, _SECOND), (31, 1)):
         words ^= np.right_shift(words, np.uint64(shift), out=shifted)
         words *= np.uint64(factor)

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+LOGIT_BIAS_MOST: Final = 1024
+"""Tokens of one request that may have a bias, as in vLLM."""
+
+TOP_LOGPROBS_MOST: Final = 20
+"""Tokens whose log-probabilities a request may ask for at each place, as in the OpenAI API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +18,9 @@ class SamplingParams:
 
     `temperature` 0 is greedy. `top_k` 0 keeps every token. `min_p` is relative to the most likely
     token. `seed` None means that the front end drew one. Stop strings are the front end's affair
-    and do not reach the engine. `max_tokens` is at least 1.
+    and do not reach the engine. `max_tokens` is at least 1. `logit_bias` holds (token, bias), at
+    most `LOGIT_BIAS_MOST` of distinct tokens. `logprobs` asks for the log-probability of every
+    token and of that many likeliest ones beside it, at most `TOP_LOGPROBS_MOST`.
     """
 
     max_tokens: int
@@ -25,3 +34,16 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     stop_token_ids: tuple[int, ...] = ()
     min_tokens: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural log-probabilities of the raw model at one place: of its token, and the likeliest.
+
+    `top` holds (token, log-probability), falling; of equal ones the lowest id comes first.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]

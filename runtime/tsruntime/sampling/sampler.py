@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsruntime.sampling.filters import candidates
+from tsruntime.sampling.logprobs import logprobs_of
 from tsruntime.sampling.noise import draw
-from tsruntime.sampling.params import SamplingParams
+from tsruntime.sampling.params import SamplingParams, TokenLogprobs
 from tsruntime.sampling.penalties import TokenCounts, apply_penalties, penalizes
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NotFiniteError(ArithmeticError):
-    """The model gave a row whose largest logit is no finite number."""
+    """The model gave a row whose largest logit is no finite number, or none may be drawn."""
 
 
 @dataclass(slots=True)
@@ -35,9 +36,9 @@ class _Slot:
 class Sampler:
     """Sampling state of every slot. A row's draw depends on its own request alone.
 
-    Order of operations, as in vLLM: stop tokens masked until `min_tokens`, penalties,
-    temperature, min-p, top-k, top-p, draw. Temperature 0 takes the largest logit, and of equal
-    ones the lowest id.
+    Order of operations, as in vLLM: mask, `logit_bias`, stop tokens masked until `min_tokens`,
+    penalties, temperature, min-p, top-k, top-p, draw. Temperature 0 takes the largest logit, and of
+    equal ones the lowest id.
     """
 
     def __init__(self, vocab_size: int, max_batch: int) -> None:
@@ -56,13 +57,18 @@ class Sampler:
         self._slots[slot] = _Slot(params, len(output), seen)
 
     def sample(
-        self, logits: Tensor, slots: Sequence[int], positions: Sequence[int]
+        self,
+        logits: Tensor,
+        slots: Sequence[int],
+        positions: Sequence[int],
+        masks: Mapping[int, NDArray[np.bool_]] | None = None,
     ) -> NDArray[np.int32]:
         """Draw one token for each row of float32 `logits` [n, V] on the CPU, and count it.
 
         Row i belongs to `slots[i]`; `positions[i]` keys its noise, and must rise with each token of
-        a request (the position of the row that gave the logits, say). `logits` stays as it is.
-        Raises NotFiniteError for a row of NaN or infinite logits.
+        a request (the position of the row that gave the logits, say). Of rows in `masks` only
+        tokens may be drawn that their mask [V] allows. `logits` stays as it is. Raises
+        NotFiniteError for a row of NaN or infinite logits, and for one that leaves no token.
         """
         rows: NDArray[np.float32] = logits.numpy()
         if rows.shape != (len(slots), self._vocab_size) or rows.dtype != np.float32:
@@ -72,28 +78,19 @@ class Sampler:
             )
         drawn = np.empty(len(slots), np.int32)
         for row, (slot, position) in enumerate(zip(slots, positions, strict=True)):
-            drawn[row] = self._sample_row(rows[row], slot, position)
+            mask = masks.get(row) if masks else None
+            drawn[row] = self._sample_row(rows[row], slot, position, mask)
         return drawn
 
-    def takes_the_largest(self, slots: Sequence[int]) -> bool:
-        """Whether each of `slots` takes the largest logit as it is: greedy, nothing penalized."""
-        states = [self._state(slot) for slot in slots]
-        return all(s.params.temperature == 0.0 and _is_plain(s) for s in states)
-
-    def take(
-        self, tokens: NDArray[np.int32], slots: Sequence[int], positions: Sequence[int]
-    ) -> NDArray[np.int32]:
-        """Count `tokens` [n], the largest logits' ids, one for each slot that takes those.
-
-        Raises NotFiniteError for a token below 0: the row had no finite largest logit.
-        """
-        for token, slot, position in zip(tokens.tolist(), slots, positions, strict=True):
-            if token < 0:
-                raise NotFiniteError(
-                    f"the largest logit of slot {slot} at position {position} is not finite"
-                )
-            self._state(slot).generated += 1
-        return tokens
+    def logprobs(
+        self, logits: Tensor, slots: Sequence[int], tokens: Sequence[int]
+    ) -> list[TokenLogprobs | None]:
+        """Of each row of `logits` [n, V], for its token, as its slot's request asks."""
+        asked = [self._state(slot).params.logprobs for slot in slots]
+        return [
+            None if count is None else logprobs_of(logits[row].numpy(), token, count)
+            for row, (count, token) in enumerate(zip(asked, tokens, strict=True))
+        ]
 
     def _state(self, slot: int) -> _Slot:
         state = self._slots[slot]
@@ -101,14 +98,22 @@ class Sampler:
             raise ValueError(f"slot {slot} was never admitted")
         return state
 
-    def _sample_row(self, logits: NDArray[np.float32], slot: int, position: int) -> int:
+    def _sample_row(
+        self,
+        logits: NDArray[np.float32],
+        slot: int,
+        position: int,
+        mask: NDArray[np.bool_] | None,
+    ) -> int:
         state = self._state(slot)
         best = int(logits.argmax())  # of a NaN, where there is one
         if not math.isfinite(logits[best]):
             raise NotFiniteError(
                 f"the largest logit of slot {slot} at position {position} is {logits[best]}"
             )
-        adjusted = _adjusted(logits, state)
+        adjusted = _adjusted(logits, state, mask)
+        if adjusted is not logits and adjusted.max() == -math.inf:
+            raise NotFiniteError(f"no token may be drawn for slot {slot} at position {position}")
         plain = adjusted is logits and state.params.temperature == 0.0
         token = best if plain else _draw(adjusted, state.params, position)
         state.generated += 1
@@ -123,18 +128,16 @@ def _banned(state: _Slot) -> tuple[int, ...]:
     return params.stop_token_ids if state.generated < params.min_tokens else ()
 
 
-def _is_plain(state: _Slot) -> bool:
-    """Whether the request's next logits are taken as they are."""
-    return state.seen is None and not _banned(state)
-
-
-def _adjusted(logits: NDArray[np.float32], state: _Slot) -> NDArray[np.float32]:
-    """`logits` [V] less the penalties and, before `min_tokens`, the stop tokens."""
-    if _is_plain(state):
+def _adjusted(
+    logits: NDArray[np.float32], state: _Slot, mask: NDArray[np.bool_] | None
+) -> NDArray[np.float32]:
+    """`logits` [V] with the mask, the biases, the stop tokens' ban and the penalties."""
+    params, stops = state.params, _banned(state)
+    if mask is None and state.seen is None and not stops and not params.logit_bias:
         return logits
-    params = state.params
-    stops = _banned(state)
-    logits = logits.copy()
+    logits = logits.copy() if mask is None else np.where(mask, logits, np.float32(-np.inf))
+    for token, bias in params.logit_bias:
+        logits[token] += np.float32(bias)
     if stops:
         logits[list(stops)] = -np.inf
     if state.seen is not None:

@@ -41,9 +41,10 @@ from tsruntime.executor.collectives import (
     connect,
     connect_mesh,
 )
-from tsruntime.executor.device import DeviceCode, DeviceExecutor
+from tsruntime.executor.device import DeviceExecutor
 from tsruntime.executor.errors import PeerLostError
 from tsruntime.executor.executor import Executor
+from tsruntime.executor.launching import DeviceCode
 from tsruntime.executor.output import Runner
 from tsruntime.workers.errors import PlanMismatch, ReplicasNotServed
 from tsruntime.workers.settings import PEER_LOST_EXIT, RankSettings
