@@ -58,6 +58,10 @@ class Digits:
             for cut in self._reached(fitting, index):
                 self._found.setdefault(cut, []).append(axis.name)
 
+    def reaching(self, name: str, dims: int) -> tuple[tuple[str, ...], ...]:
+        """For each dim of a value the axes that may cut it where they divide it."""
+        return tuple([tuple(self._found.get((name, dim), ())) for dim in range(dims)])
+
     def inner(self, name: str, extents: Sequence[int]) -> list[tuple[str, ...]]:
         """For each dim of a value, of `extents` or multiples of them, the axes that divide it."""
         return [

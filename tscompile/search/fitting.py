@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -77,9 +78,24 @@ class Fitting:
         self._found: dict[tuple[int, int], tuple[Strategy, ...]] = {}
         self._cut: dict[tuple[int, int], tuple[Cuts, ...]] = {}
 
+    def laid_out(
+        self, draft: DraftProgram, operands: Operands, moved: Collection[str], again: Iterable[Node]
+    ) -> Fitting:
+        """The same where the values `moved` of `draft` lie otherwise; `again` are their readers.
+
+        Kinds keep their numbers, and what is known of them.
+        """
+        other = copy(self)
+        other._draft, other._operands = draft, operands
+        other._number_of = {n: v for n, v in self._number_of.items() if n not in moved}
+        other._kind_of = dict(self._kind_of)
+        for node in again:
+            other._kind_of.pop(id(node), None)
+        return other
+
     def every(self, node: Node, axis: int) -> tuple[Strategy, ...]:
         """The table's strategies, and behind them those that an exchange allows."""
-        key = self._kind(node), axis
+        key = self.kind(node), axis
         if key not in self._found:
             constraints = self._constraints(node)
             strategies = (*self._strategies(node, axis), *exchanges_of(node))
@@ -88,7 +104,7 @@ class Fitting:
 
     def cuts(self, node: Node, axis: int) -> tuple[Cuts, ...]:
         """The inner dims that each of the table's strategies cuts, where it cuts any."""
-        key = self._kind(node), axis
+        key = self.kind(node), axis
         if key not in self._cut:
             exchanges = exchanges_of(node)
             local = [_cuts(node, s) for s in self.every(node, axis) if s not in exchanges]
@@ -101,7 +117,7 @@ class Fitting:
         types = types_of(node, self._draft.values)
         return RULES[node.op].along(types, self._mesh, self._mesh.axes[axis].name)
 
-    def _kind(self, node: Node) -> int:
+    def kind(self, node: Node) -> int:
         """A number that nodes of the program share which are alike."""
         if id(node) not in self._kind_of:
             key = (

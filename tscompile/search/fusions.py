@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tscompile.cost.model import Collective, CostModel, Price
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from tscompile.search.graph import Indices, Prices, combinations, encode, step_graph
-from tscompile.search.layout import View
+from tscompile.search.layout import Digits, MeshAxes, View
 from tscompile.search.program import Operation
 from tscompile.search.strategies import Batch
 
@@ -251,17 +251,18 @@ class _Core:
 
 @lru_cache(maxsize=64)
 def _core(costs: CostModel, reduction: Reduction, view: View) -> _Core:
-    places, reducing = _places(costs, reduction, view)
+    places, reducing = _places(costs.axes, reduction, view.digits)
     wires, able = _wires(costs, reduction, view, places[0], reducing)
     kept = tuple(row[able] for row in places)
     return _Core(kept, _tile_bytes(costs, view, kept[1]), wires)
 
 
+@lru_cache(maxsize=256)
 def _places(
-    costs: CostModel, reduction: Reduction, view: View
+    axes: MeshAxes, reduction: Reduction, digits: Digits
 ) -> tuple[tuple[Indices, ...], Indices]:
     """Placement numbers of summand, residual, sum and normed; which axes reduce, a row an axis."""
-    graph = step_graph(costs.axes, view.digits)
+    graph = step_graph(axes, digits)
     words = [(R,) * 4, (S0,) * 4, reduction.along]
     legal = [
         [word for word in words if all(p in choices for p in word)] for choices in graph.choices
@@ -275,7 +276,7 @@ def _places(
         whole = np.stack(
             [_is_whole(words, column) for words, column in zip(legal, grid, strict=True)]
         )
-        kept &= ~_permuted(costs, view, reduces, whole)
+        kept &= ~_permuted(axes, digits, reduces, whole)
     rows: list[Indices] = []
     for k in range(4):
         number = np.zeros(grid.shape[1], np.int64)
@@ -290,14 +291,14 @@ def _is_whole(words: Sequence[tuple[Placement, ...]], column: Indices) -> Flags:
     return np.array([word == (R,) * 4 for word in words])[column]
 
 
-def _permuted(costs: CostModel, view: View, reduces: Flags, whole: Flags) -> Flags:
+def _permuted(axes: MeshAxes, digits: Digits, reduces: Flags, whole: Flags) -> Flags:
     """Where the rows that a rank keeps are no block: a digit that stays whole is more significant
     than one that is scattered.
     """
     lowest = reduces.argmax(axis=0)
     found = np.zeros(reduces.shape[1], np.bool_)
-    for i, axis in enumerate(costs.axes):
-        if axis.name in view.digits[0]:
+    for i, axis in enumerate(axes):
+        if axis.name in digits[0]:
             found |= (i > lowest) & whole[i]
     return found
 

@@ -8,7 +8,7 @@ partial sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,6 +64,19 @@ class Taken:
     exchanged: tuple[str, ...] = ()
 
 
+class Detail:
+    """What an op's strategies depend on beside its values' views; hashed once, for it is large."""
+
+    def __init__(self, *parts: Hashable) -> None:
+        self._parts, self._hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Detail) and self._parts == other._parts
+
+
 class Reading:
     """One draft program as the search sees it; `constants` are weights from the config alone.
 
@@ -94,6 +107,7 @@ class Reading:
         )
         self._fitting = Fitting(mesh, draft, self.operands, self._boundaries)
         self._taken: dict[tuple[int, int, Wanted], Strategy] = {}
+        self._details: dict[object, Detail] = {}
         self._tiles: dict[tuple[str, Placements], TensorType] = {}
 
     def program(self) -> Program:
@@ -120,12 +134,13 @@ class Reading:
         other = copy(self)
         other.draft = program_laid_out(self.draft, placed)
         other.operands = self.operands.laid_out(other.draft)
-        other._fitting = Fitting(self.mesh, other.draft, other.operands, self._boundaries)
-        other._taken = {}
         moved = {n for n, v in other.draft.values.items() if v is not self.draft.values[n]}
-        again = {name for name, node in self.nodes.items() if moved.intersection(node.inputs)}
+        again = [node for node in self.draft.nodes if not moved.isdisjoint(node.inputs)]
+        other._fitting = self._fitting.laid_out(other.draft, other.operands, moved, again)
         operations = tuple(
-            other._operation(op.name, self.nodes[op.name]) if op.name in again else op
+            op
+            if op.kind == OUTPUT or moved.isdisjoint((node := self.nodes[op.name]).inputs)
+            else other._operation(op.name, node)
             for op in program.operations
         )
         return other, replace(program, operations=operations)
@@ -173,7 +188,7 @@ class Reading:
         names = (*node.inputs, *node.outputs)
         roots = ("" if name is None else self.operands.slot(name).root for name in names)
         wanted = tuple(placed[root][axis] if root in placed else None for root in roots)
-        key = (id(node), axis, wanted)
+        key = (self._fitting.kind(node), axis, wanted)
         if key not in self._taken:
             self._taken[key] = self._placing(node, wanted, axis)
         return self._taken[key]
@@ -228,15 +243,17 @@ class Reading:
         crossing = (*(s.name for s in slots), *node.outputs)
         around = self._boundaries.around(crossing, node.module)
         edges = tuple((edge.side, edge.required) for edge in around)
-        shape = tuple(None if s is None else (s.kind, s.value.type) for s in present)
-        attributes = tuple(sorted(node.attributes.items()))
+        alike = self._fitting.kind(node), edges
+        if alike not in self._details:
+            shape = tuple(None if s is None else (s.kind, s.value.type) for s in present)
+            self._details[alike] = Detail(shape, tuple(sorted(node.attributes.items())), edges)
         return Operation(
             name,
             node.op,
             tuple(dict.fromkeys(s.root for s in slots if s.kind == "value")),
             tuple(self.computed(node)),
             self._bound(node),
-            detail=(shape, attributes, edges),
+            detail=self._details[alike],
         )
 
     def _bound(self, node: Node) -> tuple[Bound, ...]:
@@ -313,10 +330,15 @@ class Reading:
             whole = extents[self.operands.slot(name).root]
             for dim, extent in enumerate(self.draft.values[name].type.shape[: len(whole)]):
                 whole[dim] = min(whole[dim], extent)
-        return {
-            name: self.rows.view(self.draft.values[name].type, digits.inner(name, sizes))
-            for name, sizes in extents.items()
-        }
+        views: dict[object, View] = {}
+        found: dict[str, View] = {}
+        for name, sizes in extents.items():
+            type_ = self.draft.values[name].type
+            key = type_, tuple(sizes), digits.reaching(name, len(sizes))
+            if key not in views:
+                views[key] = self.rows.view(type_, digits.inner(name, sizes))
+            found[name] = views[key]
+        return found
 
 
 def _between(layers: Sequence[int], repeat: Repeat) -> Repeat:
