@@ -122,7 +122,7 @@ class Fitting:
         if id(node) not in self._kind_of:
             key = (
                 node.op,
-                tuple(sorted(node.attributes.items())),
+                tuple(sorted(node.attributes.items())) if node.attributes else (),
                 tuple([None if n is None else self._input(n, node.module) for n in node.inputs]),
                 tuple([self._value(name) for name in node.outputs]),
             )
@@ -143,7 +143,8 @@ class Fitting:
         """A number that values share of which the same is known, and wanted where they are made."""
         if name not in self._number_of:
             slot = self._operands.slot(name)
-            key = (slot.kind, slot.value.type, slot.value.placements, self._left(name))
+            left = () if slot.kind in ("weight", "cache") else self._left(name)
+            key = (slot.kind, slot.value.type, slot.value.placements, left)
             self._number_of[name] = self._number(key)
         return self._number_of[name]
 

@@ -108,6 +108,7 @@ class Reading:
         self._fitting = Fitting(mesh, draft, self.operands, self._boundaries)
         self._taken: dict[tuple[int, int, Wanted], Strategy] = {}
         self._details: dict[object, Detail] = {}
+        self._wholes: dict[TensorType, View] = {}
         self._tiles: dict[tuple[str, Placements], TensorType] = {}
 
     def program(self) -> Program:
@@ -240,9 +241,8 @@ class Reading:
     def _operation(self, name: str, node: Node) -> Operation:
         present = self.operands.slots(node)
         slots = [slot for slot in present if slot is not None]
-        crossing = (*(s.name for s in slots), *node.outputs)
-        around = self._boundaries.around(crossing, node.module)
-        edges = tuple((edge.side, edge.required) for edge in around)
+        around = self._boundaries.around([*[s.name for s in slots], *node.outputs], node.module)
+        edges = tuple([(edge.side, edge.required) for edge in around])
         alike = self._fitting.kind(node), edges
         if alike not in self._details:
             shape = tuple(None if s is None else (s.kind, s.value.type) for s in present)
@@ -250,18 +250,18 @@ class Reading:
         return Operation(
             name,
             node.op,
-            tuple(dict.fromkeys(s.root for s in slots if s.kind == "value")),
+            tuple(dict.fromkeys([s.root for s in slots if s.kind == "value"])),
             tuple(self.computed(node)),
-            self._bound(node),
+            tuple([self._bound(s) for s in slots if s.kind in ("weight", "cache")]),
             detail=self._details[alike],
         )
 
-    def _bound(self, node: Node) -> tuple[Bound, ...]:
-        return tuple(
-            Bound(slot.name, _whole(slot.value.type), slot.value.placements)
-            for slot in self.operands.slots(node)
-            if slot is not None and slot.kind in ("weight", "cache")
-        )
+    def _bound(self, slot: Slot) -> Bound:
+        type_ = slot.value.type
+        if type_ not in self._wholes:
+            digits = ((),) * len(type_.shape)
+            self._wholes[type_] = View(type_.shape, digits, type_.dtype.itemsize)
+        return Bound(slot.name, self._wholes[type_], slot.value.placements)
 
     def tile(self, name: str, placements: Placements) -> TensorType:
         """What one rank holds of an operand that lies so."""
@@ -346,7 +346,3 @@ def _between(layers: Sequence[int], repeat: Repeat) -> Repeat:
     if layers[repeat.first : repeat.last] != list(range(repeat.first, repeat.last)):
         raise UnlikeLayersError
     return replace(repeat, first=repeat.first + 1)
-
-
-def _whole(type_: TensorType) -> View:
-    return View(type_.shape, ((),) * len(type_.shape), type_.dtype.itemsize)
