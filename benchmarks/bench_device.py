@@ -28,12 +28,12 @@ from tsruntime.artifact.launches import load_launches
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.schema import ArenaStorage, Op, Phase, Plan, Program, WeightStorage
-from tsruntime.artifact.weights import WeightStore
 from tsruntime.executor.batch import ForwardBatch, GroupBatch
 from tsruntime.executor.bind import VIEW_PIN
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
 from tsruntime.executor.launching import DeviceCode
+from tsruntime.executor.loading import DeviceWeights
 from tsruntime.graphs.cuda import CudaGraph
 from tsruntime.sampling.params import SamplingParams
 from tsruntime.sampling.table import DrawTable
@@ -82,7 +82,7 @@ def main() -> None:
     torch.set_grad_enabled(False)
     torch.zeros(1, device="cuda")
     at = time.perf_counter()
-    weights = WeightStore(options.artifact, plan, 0, "cuda:0")
+    weights = DeviceWeights(options.artifact, plan, 0, "cuda:0")
     executor = DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code)
     ready = time.perf_counter()
     print(f"plan and CUDA {at - started:.2f} s, weights, memory and graphs {ready - at:.2f} s")

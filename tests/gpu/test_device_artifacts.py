@@ -19,10 +19,12 @@ from tsruntime.artifact.launches import load_launches
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.weights import WeightStore
+from tsruntime.executor import loading
 from tsruntime.executor.batch import ForwardBatch, GroupBatch
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
 from tsruntime.executor.launching import DeviceCode
+from tsruntime.executor.loading import DeviceWeights
 
 pytestmark = pytest.mark.gpu
 
@@ -126,6 +128,26 @@ def test_steps_allocate_nothing_and_a_row_takes_its_slots_last_token(
     for _ in range(10):
         executor.run(known)
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == counts
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_weights_are_read_into_the_device_as_the_files_hold_them(
+    dtype: str, tiny_hf: TinyHf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "PIECE_BYTES", 3_000)  # of which each thread reads many
+    artifact = tiny(tmp_path / "a", tiny_hf("qwen3"), dtype, CUDA)
+    plan, told = load_plan(artifact), list[tuple[int, int]]()
+
+    def tell(done: int, total: int, seconds: float) -> None:
+        told.append((done, total))
+
+    there = DeviceWeights(artifact, plan, 0, "cuda:0", tell)
+    here = WeightStore(artifact, plan, 0)
+    for weight in plan.weights:
+        found, wanted = there.tensor(weight.name), here.tensor(weight.name)
+        assert found.device == torch.device("cuda:0")
+        assert torch.equal(found.cpu(), wanted)
+    assert told[-1][0] == told[-1][1]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -45,6 +45,7 @@ from tsruntime.executor.device import DeviceExecutor
 from tsruntime.executor.errors import PeerLostError
 from tsruntime.executor.executor import Executor
 from tsruntime.executor.launching import DeviceCode
+from tsruntime.executor.loading import DeviceWeights
 from tsruntime.executor.output import Runner
 from tsruntime.workers.errors import PlanMismatch, ReplicasNotServed
 from tsruntime.workers.settings import PEER_LOST_EXIT, RankSettings
@@ -157,7 +158,7 @@ def _bind(settings: RankSettings, plan: Plan, store: Store) -> Runner:
     if plan.target.device == "cpu":
         return Executor(plan, rank, WeightStore(path, plan, rank), communicators)
     code = DeviceCode(*load_launches(path, read_manifest(path), plan))
-    weights = WeightStore(path, plan, rank, f"cuda:{rank}")
+    weights = DeviceWeights(path, plan, rank, f"cuda:{rank}")
     return DeviceExecutor(plan, rank, weights, communicators, code, rank)
 
 
