@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from itertools import chain
 
-from tscompile.ir.draft import Draft, DraftProgram, DraftWeight
-from tscompile.ir.placement import Placements, label
+from tscompile.ir.draft import Draft, DraftProgram, DraftValue, DraftWeight
+from tscompile.ir.placement import Labels
 from tsruntime.artifact.schema import (
     SCHEMA_VERSION,
     Mesh,
@@ -20,6 +20,7 @@ from tsruntime.artifact.schema import (
 
 def finish(draft: Draft) -> Plan:
     """The plan of a draft that has been through all passes and `verify`."""
+    labels = Labels(draft.mesh)
     return Plan(
         schema_version=SCHEMA_VERSION,
         name=draft.name,
@@ -31,7 +32,7 @@ def finish(draft: Draft) -> Plan:
         limits=draft.limits,
         kv_cache=draft.kv_cache,
         weights=tuple(_weight(draft.mesh, w) for w in draft.weights.values()),
-        programs=tuple(_program(draft.mesh, program) for program in draft.programs),
+        programs=tuple(_program(labels, program) for program in draft.programs),
         dummy_seed=draft.dummy_seed,
     )
 
@@ -48,7 +49,7 @@ def _weight(mesh: Mesh, weight: DraftWeight) -> Weight:
     )
 
 
-def _program(mesh: Mesh, program: DraftProgram) -> Program:
+def _program(labels: Labels, program: DraftProgram) -> Program:
     return Program(
         name=program.name,
         phase=program.phase,
@@ -56,28 +57,26 @@ def _program(mesh: Mesh, program: DraftProgram) -> Program:
         sequences=program.sequences,
         logits=program.logits,
         inputs=program.inputs,
-        values=tuple(_values(mesh, program)),
+        values=tuple(_values(labels, program)),
         ops=tuple(
-            Op(node.op, node.pin, node.inputs, node.outputs, node.attributes, node.module)
-            for node in program.nodes
+            [
+                Op(node.op, node.pin, node.inputs, node.outputs, node.attributes, node.module)
+                for node in program.nodes
+            ]
         ),
         output=program.output,
         arena_bytes=program.arena_bytes,
     )
 
 
-def _values(mesh: Mesh, program: DraftProgram) -> list[Value]:
+def _values(labels: Labels, program: DraftProgram) -> list[Value]:
     """The values that ops touch, in the order in which they first do."""
-    order = dict.fromkeys(
-        name for node in program.nodes for name in (*node.inputs, *node.outputs) if name is not None
-    )
-    distinct = dict.fromkeys(program.values[name].placements for name in order)
-    labels = {placements: label(mesh, placements) for placements in distinct}
-    return [_value(labels, program, name) for name in order]
+    ends = chain.from_iterable((node.inputs, node.outputs) for node in program.nodes)
+    order = dict.fromkeys(chain.from_iterable(ends))
+    return [_value(labels, program.values[name]) for name in order if name is not None]
 
 
-def _value(labels: Mapping[Placements, str], program: DraftProgram, name: str) -> Value:
-    value = program.values[name]
-    assert value.storage is not None, f"{name} has no storage"
-    type_, storage = value.type, value.storage
-    return Value(name, type_.dtype, type_.shape, storage, labels[value.placements])
+def _value(labels: Labels, value: DraftValue) -> Value:
+    assert value.storage is not None, f"{value.name} has no storage"
+    type_ = value.type
+    return Value(value.name, type_.dtype, type_.shape, value.storage, labels(value.placements))

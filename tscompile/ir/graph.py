@@ -44,6 +44,11 @@ class Node:
         """The layer in which it ends: that of the last value which it, or its fusion, gives."""
         return layer_of(self.fused.partition(":")[2] or self.outputs[-1])
 
+    def reading(self, inputs: tuple[str | None, ...]) -> Node:
+        """The same op of other inputs."""
+        kept = self.outputs, self.attributes, self.module, self.pin, self.fused
+        return self if inputs == self.inputs else Node(self.op, inputs, *kept)
+
     def renamed(self, names: Names) -> Node:
         """The same op of another layer."""
         return Node(

@@ -105,6 +105,21 @@ def label(mesh: Mesh, placements: Placements) -> str:
     )
 
 
+class Labels:
+    """Labels on one mesh, each made once: most values lie as the very same objects say."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self._known: dict[int, tuple[Placements, str]] = {}
+
+    def __call__(self, placements: Placements) -> str:
+        """The label of placements."""
+        known = self._known.get(id(placements))
+        if known is None:
+            known = self._known[id(placements)] = placements, label(self.mesh, placements)
+        return known[1]
+
+
 def parse_label(mesh: Mesh, text: str) -> Placements:
     """The placements that `label` gives `text` for. Raises ValueError."""
     by_axis: dict[str, Placement] = {}

@@ -19,7 +19,7 @@ from itertools import groupby
 
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue, DraftWeight, Edge
 from tscompile.ir.graph import Node, layer_of
-from tscompile.ir.placement import Placement, label
+from tscompile.ir.placement import Labels, Placement
 from tscompile.ir.repeats import Number, Repeat, Repeats, copies, last_copies, renumbered
 from tscompile.ir.strides import contiguous_strides
 from tskernels.schema import TensorType
@@ -42,12 +42,13 @@ _TOKEN = re.compile(r"[\w.*<@:-]+|\S")
 
 def print_draft(draft: Draft) -> str:
     """The whole plan. Pin records and anything that a clock or a directory changes are left out."""
+    labels = Labels(draft.mesh)
     lines = [*_header(draft), "", "weights {"]
-    weights = [(layer_of(name), _weight(draft.mesh, w)) for name, w in draft.weights.items()]
+    weights = [(layer_of(name), _weight(labels, w)) for name, w in draft.weights.items()]
     lines += [*_indented(_blocks(_of_weights(_segments(weights), draft.repeats))), "}"]
     output = last_copies(draft.repeats)
     for program in draft.programs:
-        segments = _segments(_program_lines(draft.mesh, program))
+        segments = _segments(_program_lines(labels, program))
         lines += ["", _program_head(program)]
         lines += _indented(_blocks(_of_program(segments, draft.repeats)))
         lines += [f"  output {renumbered(program.output, output)}", "}"]
@@ -97,13 +98,13 @@ def _type(type_: TensorType) -> str:
     return f"{type_.dtype}[{','.join(map(str, type_.shape))}]"
 
 
-def _weight(mesh: Mesh, weight: DraftWeight) -> str:
+def _weight(labels: Labels, weight: DraftWeight) -> str:
     source = (
         f"constant{weight.constant!r}"
         if weight.constant is not None
         else " + ".join(_part(part) for part in weight.parts)
     )
-    return f"{weight.name}: {_placed(mesh, weight.type, weight.placements)} = {source}"
+    return f"{weight.name}: {_placed(labels, weight.type, weight.placements)} = {source}"
 
 
 def _part(part: WeightPart) -> str:
@@ -117,8 +118,8 @@ def _part(part: WeightPart) -> str:
     return text
 
 
-def _placed(mesh: Mesh, type_: TensorType, placements: tuple[Placement, ...]) -> str:
-    return f"{_type(type_)} {label(mesh, placements)}".rstrip()
+def _placed(labels: Labels, type_: TensorType, placements: tuple[Placement, ...]) -> str:
+    return f"{_type(type_)} {labels(placements)}".rstrip()
 
 
 def _program_head(program: DraftProgram) -> str:
@@ -128,26 +129,26 @@ def _program_head(program: DraftProgram) -> str:
     )
 
 
-def _program_lines(mesh: Mesh, program: DraftProgram) -> list[tuple[int | None, str]]:
+def _program_lines(labels: Labels, program: DraftProgram) -> list[tuple[int | None, str]]:
     """Lines with their layer: declarations and edges before the first op of their layer."""
     ahead: dict[int | None, list[str]] = {}
     produced = {name for node in program.nodes for name in node.outputs}
     bound = {n: v for n, v in program.values.items() if v.is_bound and n not in produced}
     for name in (*program.inputs, *(n for n in bound if n not in program.inputs)):
         if not isinstance(program.values[name].storage, WeightStorage):
-            ahead.setdefault(layer_of(name), []).append(_declared(mesh, program.values[name]))
+            ahead.setdefault(layer_of(name), []).append(_declared(labels, program.values[name]))
     for edge in program.edges:
-        ahead.setdefault(layer_of(edge.module), []).append(_edge(mesh, edge))
+        ahead.setdefault(layer_of(edge.module), []).append(_edge(labels.mesh, edge))
     lines: list[tuple[int | None, str]] = [(None, line) for line in ahead.pop(None, [])]
     for node in program.nodes:
         layer = node.layer
         lines += [(layer, line) for line in ahead.pop(layer, [])]
-        lines.append((layer, _node(mesh, node, program.values)))
+        lines.append((layer, _node(labels, node, program.values)))
     return lines
 
 
-def _declared(mesh: Mesh, value: DraftValue) -> str:
-    return f"{value.name}: {_placed(mesh, value.type, value.placements)}{_storage(value)}"
+def _declared(labels: Labels, value: DraftValue) -> str:
+    return f"{value.name}: {_placed(labels, value.type, value.placements)}{_storage(value)}"
 
 
 def _storage(value: DraftValue) -> str:
@@ -170,8 +171,8 @@ def _edge(mesh: Mesh, edge: Edge) -> str:
     return f"edge {edge.side} {edge.module} {edge.value} {required}".rstrip()
 
 
-def _node(mesh: Mesh, node: Node, values: Mapping[str, DraftValue]) -> str:
-    outputs = ", ".join(_declared(mesh, values[name]) for name in node.outputs)
+def _node(labels: Labels, node: Node, values: Mapping[str, DraftValue]) -> str:
+    outputs = ", ".join(_declared(labels, values[name]) for name in node.outputs)
     inputs = ", ".join("-" if i is None else _relative(i, node.module) for i in node.inputs)
     attributes = ", ".join(f"{k}={_attribute(v)}" for k, v in node.attributes.items())
     call = f"{node.op}({inputs}; {attributes})" if attributes else f"{node.op}({inputs})"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeAlias
 
 from tscompile.ir.draft import DraftValue
 from tscompile.ir.graph import Node
@@ -22,28 +22,41 @@ def infer_types(
     of one replica, and as many rows again for each.
     """
     inputs = [None if i is None else values[i] for i in node.inputs]
-    types = tuple(None if v is None else _of_one(v, replicas) for v in inputs)
-    found = _infer(node.op, types, tuple(sorted(for_one_rank(node.attributes).items())))
-    return tuple(_scaled(type_, replicas) for type_ in found)
-
-
-def _of_one(value: DraftValue, replicas: int) -> TensorType:
-    if replicas == 1 or isinstance(value.storage, WeightStorage):
-        return value.type
-    rows, *others = value.type.shape
-    return replace(value.type, shape=(rows // replicas, *others))
-
-
-def _scaled(type_: TensorType, replicas: int) -> TensorType:
+    types = tuple([None if v is None else v.type for v in inputs])
+    attributes = tuple(sorted(for_one_rank(node.attributes).items()))
     if replicas == 1:
-        return type_
-    rows, *others = type_.shape
-    return replace(type_, shape=(rows * replicas, *others))
+        return _infer(node.op, types, attributes)
+    whole = tuple([v is not None and isinstance(v.storage, WeightStorage) for v in inputs])
+    return _infer_global(node.op, types, whole, attributes, replicas)
+
+
+Attributes: TypeAlias = tuple[tuple[str, AttributeValue], ...]
+
+
+@lru_cache(maxsize=4096)
+def _infer_global(
+    op: str,
+    types: tuple[TensorType | None, ...],
+    whole: tuple[bool, ...],
+    attributes: Attributes,
+    replicas: int,
+) -> tuple[TensorType, ...]:
+    """The types for inputs over all replicas, but for those that every replica has `whole`."""
+    of_one = tuple(
+        type_ if type_ is None or alike else _rows(type_, type_.shape[0] // replicas)
+        for type_, alike in zip(types, whole, strict=True)
+    )
+    found = _infer(op, of_one, attributes)
+    return tuple(_rows(type_, type_.shape[0] * replicas) for type_ in found)
+
+
+def _rows(type_: TensorType, count: int) -> TensorType:
+    return TensorType(type_.dtype, (count, *type_.shape[1:]))
 
 
 @lru_cache(maxsize=4096)
 def _infer(
-    op: str, types: tuple[TensorType | None, ...], attributes: Sequence[tuple[str, AttributeValue]]
+    op: str, types: tuple[TensorType | None, ...], attributes: Attributes
 ) -> tuple[TensorType, ...]:
     return tuple(OPS[op].schema.infer(types, dict(attributes)))
 

@@ -99,8 +99,9 @@ def _total(compiled: Compiled, actions: Sequence[Action]) -> Price:
     starts = [cut.start for cut in compiled.sequence]
     total = FREE
     for action in actions:
-        for _ in range(times(compiled.program.repeats, bisect(starts, action.position) - 1)):
-            total += _price(action)
+        price = _price(action)
+        count = times(compiled.program.repeats, bisect(starts, action.position) - 1)
+        total += Price(price.picoseconds * count, price.launches * count, price.wire_bytes * count)
     return total
 
 
@@ -110,19 +111,18 @@ def _price(action: Action) -> Price:
 
 def _taken(compiled: Compiled, passages: Sequence[Passage]) -> list[Run]:
     found: list[Run] = []
+    known: dict[tuple[int, int], tuple[Option, Price]] = {}
     for cut, passage in zip(compiled.sequence, passages, strict=True):
         for origin in passage.origins:
-            choices = origin.choices
-            found.append(
-                Run(
-                    cut.start + origin.position,
-                    choices.span,
-                    tuple(cut.names[i] for i in choices.inputs),
-                    tuple(cut.names[i] for i in choices.outputs),
-                    _option(compiled, cut, choices, origin.option),
-                    choices.price_of(origin.option),
-                )
-            )
+            choices, column = origin.choices, origin.option
+            key = id(choices), column  # equal segments are one, with the same choices
+            if key not in known:
+                option = _option(compiled, cut, choices, column)
+                known[key] = option, choices.price_of(column)
+            inputs = tuple([cut.names[i] for i in choices.inputs])
+            outputs = tuple([cut.names[i] for i in choices.outputs])
+            start = cut.start + origin.position
+            found.append(Run(start, choices.span, inputs, outputs, *known[key]))
     return found
 
 

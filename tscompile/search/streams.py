@@ -32,7 +32,7 @@ def with_identities(draft: DraftProgram) -> DraftProgram:
             nodes.append(Node(IDENTITY, (source,), (stream,), {}, node.module))
             renamed[source] = stream
         inputs = tuple(None if name is None else renamed.get(name, name) for name in node.inputs)
-        nodes.append(replace(node, inputs=inputs))
+        nodes.append(node.reading(inputs))
     entering = (edge for edge in draft.edges if edge.side == "input" and edge.value in renamed)
     edges = (*draft.edges, *(replace(edge, value=renamed[edge.value]) for edge in entering))
     output = renamed.get(draft.output, draft.output)

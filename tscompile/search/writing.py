@@ -88,7 +88,7 @@ class Writing:
             written = [node for member in nodes for node in self._node(member, placed)]
         op = {**REDUCTIONS, **CHAINS}.get(kind)
         mark = f"{op}:{nodes[-1].outputs[-1]}" if op else ""
-        self.nodes += [replace(node, fused=mark) for node in written]
+        self.nodes += [replace(node, fused=mark) for node in written] if mark else written
 
     def _node(self, node: Node, placed: dict[str, Placements]) -> list[Node]:
         """A node under the strategy that places its values as `placed`, to which it adds its own.
@@ -109,10 +109,11 @@ class Writing:
         computed = self.reading.computed(node)
         for name, placements in zip(node.outputs, taken.outputs, strict=True):
             if name in computed:
-                self.values[name] = replace(self.draft.values[name], placements=placements)
+                value = self.draft.values[name]
+                self.values[name] = DraftValue(name, value.type, placements, value.storage)
                 self.variants[name] = {placements: name}
                 placed[name] = placements
-        written = self._cheapest(replace(node, inputs=inputs))
+        written = self._cheapest(node.reading(inputs))
         if not taken.exchanged:
             return [written]
         nodes, made = exchanged(

@@ -28,7 +28,7 @@ def without_selection(graph: Graph) -> Graph:
                 where=node.module,
             )
         else:
-            nodes.append(replace(node, inputs=inputs))
+            nodes.append(node.reading(inputs))
     return replace(
         graph,
         inputs=tuple(name for name in graph.inputs if name != _ROWS),
