@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
+from random import Random
 
+import numpy as np
 import pytest
 
 from tscompile.cost.errors import TopologyError
 from tscompile.cost.model import Collective, CostModel, Price
 from tscompile.cost.topology import NAMES, Link, Measured, Topology, find_topology
 from tscompile.ir.mesh import ParallelSizes, build_mesh
+from tsruntime.artifact.schema import Axis
 
 MESH = build_mesh(ParallelSizes(world=8, attn_tp=2, dense_tp=8))  # a=2, b=4
 BYTES = 64 * 1024
@@ -81,6 +85,27 @@ def test_every_named_topology_is_found_and_sane(name: str) -> None:
     bandwidths = [link.bandwidth for link in topology.links]
     assert bandwidths == sorted(bandwidths, reverse=True)
     assert topology.memory > topology.links[0].bandwidth
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_many_collectives_at_once_cost_what_each_does(name: str) -> None:
+    topology, random = find_topology(name), Random(name)
+    axes = tuple(Axis(letter, 2) for letter in "abcd"[: topology.ranks.bit_length() - 1])
+    costs = CostModel(topology, axes)
+    every = [
+        (kind, tuple(axis.name for axis in some))
+        for count in range(len(axes) + 1)
+        for some in combinations(axes, count)
+        for kind in Collective
+    ]
+    wires = costs.wires(every)
+    for most in (9, 16, 24, 36):
+        held = [random.randrange(1 << most) for _ in every]
+        time, sent = wires(np.array(held, np.int64))
+        found = [Price(int(t), 0, int(w)) for t, w in zip(time, sent, strict=True)]
+        assert found == [
+            costs.wired(kind, names, size) for (kind, names), size in zip(every, held, strict=True)
+        ]
 
 
 def test_an_unknown_topology_names_the_known_ones() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -133,6 +133,13 @@ class CostModel:
             time += modelled.picoseconds - last.picoseconds
         return Price(time, 0, self._split(kind, group, held).wire_bytes)
 
+    def wires(self, collectives: Sequence[tuple[Collective, tuple[str, ...]]]) -> Wires:
+        """Collectives over axes, to be priced for many sizes."""
+        groups = [self._group(axes) for _, axes in collectives]
+        every = enumerate(zip(collectives, groups, strict=True))
+        measured = [i for i, ((kind, _), group) in every if self._entries(kind, group)]
+        return Wires(self, collectives, groups, [self._hops(group) for group in groups], measured)
+
     def one_shot(self, names: Sequence[str], held: int) -> Price | None:
         """Without launch, an all-reduce in which each rank reads all others'; None if it can't."""
         group = self._group(tuple(names))
@@ -238,7 +245,67 @@ class CostModel:
         return factors
 
 
-def _scaled(amounts: Indices, rate: int) -> Indices:
+class Wires:
+    """Some collectives over axes of one mesh, priced all at once as `CostModel.wired` does each."""
+
+    def __init__(
+        self,
+        costs: CostModel,
+        collectives: Sequence[tuple[Collective, tuple[str, ...]]],
+        groups: Sequence[_Group],
+        hops: Sequence[int],
+        measured: Sequence[int],
+    ) -> None:
+        self._costs, self._collectives, self._measured = costs, collectives, measured
+        kinds, links = [kind for kind, _ in collectives], costs.topology.links
+        self._ranks = _numbers(group.ranks for group in groups)
+        self._gathers = np.array([kind is Collective.ALL_GATHER for kind in kinds], np.bool_)
+        self._exchanges = np.array([kind is Collective.ALL_TO_ALL for kind in kinds], np.bool_)
+        reduces = np.array([kind is Collective.ALL_REDUCE for kind in kinds], np.bool_)
+        self._legs = np.where(reduces, 2, 1)
+        levels = _numbers(group.level for group in groups)
+        latencies = _numbers(link.latency for link in links)
+        self._latency = latencies[levels] + self._legs * _numbers(hops)
+        self._one_shot = reduces & (levels == 0) & links[0].direct
+        self._levels = [
+            (
+                link.bandwidth,
+                _numbers(group.inside(level) for group in groups),
+                _numbers(group.factors[level] for group in groups),
+            )
+            for level, link in enumerate(links)
+        ]
+
+    def __call__(self, held: Indices) -> tuple[Indices, Indices]:
+        """Picoseconds and bytes sent of each, where a rank holds as many of `held` before it."""
+        ranks, first = self._ranks, self._costs.topology.links[0]
+        to_others = held * (ranks - 1)
+        wire = np.where(self._gathers, to_others, self._legs * to_others // ranks)
+        time = np.zeros_like(held)
+        for bandwidth, inner, factor in self._levels:
+            crossing = held * (inner * factor - inner) // ranks
+            amount = np.where(self._exchanges, crossing, wire)
+            rate = bandwidth * np.where(self._exchanges, 1, inner)
+            time = np.maximum(time, np.where(factor > 1, _scaled(amount, rate), 0))
+        time += self._latency
+        shot = first.latency + first.hop + _scaled(to_others, first.bandwidth)
+        better = (shot < time) | ((shot == time) & (to_others < wire))
+        better &= self._one_shot
+        time, wire = np.where(better, shot, time), np.where(better, to_others, wire)
+        alone = ranks == 1
+        time[alone], wire[alone] = 0, 0
+        for i in self._measured:
+            kind, axes = self._collectives[i]
+            price = self._costs.wired(kind, axes, int(held[i]))
+            time[i], wire[i] = price.picoseconds, price.wire_bytes
+        return time, wire
+
+
+def _numbers(numbers: Iterable[int]) -> Indices:
+    return np.array([*numbers], np.int64)
+
+
+def _scaled(amounts: Indices, rate: int | Indices) -> Indices:
     """Amounts * 10^6 // rate, without leaving 64 bits."""
     whole, rest = np.divmod(amounts, rate)
     return whole * _MEGA + rest * _MEGA // rate

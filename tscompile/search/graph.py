@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tscompile.cost.model import Collective, CostModel, Price
+from tscompile.cost.model import Collective, CostModel, Price, Wires
 from tscompile.ir.placement import Placement, Placements, Shard
 from tscompile.search.layout import Digits, MeshAxes, View, legal_placements
 from tscompile.search.steps import Step, StepKind, single_changes
@@ -42,7 +42,7 @@ def decode(value: complex) -> Price:
     return Price(int(value.real), launches, wire)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class StepGraph:
     """All legal placements of values with the same digits, and the steps between them.
 
@@ -50,8 +50,8 @@ class StepGraph:
     `cuts[p, d]` is into how many parts placement p cuts dim d, `shards` their product. Edges go
     from `source` to `target` by `steps[step_of]`; `dims` are their scattered and gathered dim (-1
     for none), `permuted` tells if a local permute goes with it, `leads` into how many parts the
-    dims before it are cut. `collectives` are distinct ones: what, over which axes, of a value in
-    how many shards; `collective_of` tells which an edge is, -1 for a local one.
+    dims before it are cut. `collectives` are distinct ones: what, over which axes, and then of a
+    value in how many shards; `collective_of` tells which an edge is, -1 for a local one.
     """
 
     placements: tuple[Placements, ...]
@@ -67,7 +67,8 @@ class StepGraph:
     dims: Indices
     permuted: Indices
     leads: Indices
-    collectives: tuple[tuple[Collective, tuple[str, ...], int], ...]
+    collectives: tuple[tuple[Collective, tuple[str, ...]], ...]
+    collective_shards: Indices
     collective_of: Indices
 
     def part(self, axis: int, placement: Placement) -> int:
@@ -80,19 +81,17 @@ class StepGraph:
 
     def price(self, costs: CostModel, view: View) -> Prices:
         """The price of each edge, as `steps.step_price` has it."""
-        before = view.total_bytes // self.shards[self.source]
-        behind = view.total_bytes // self.shards[self.target]
-        collectives = [
-            encode(costs.collective(kind, axes, view.total_bytes // shards))
-            for kind, axes, shards in self.collectives
-        ]
+        copies = _copied(costs, view.total_bytes // self.shards)
+        copied = copies[self.source], copies[self.target]
+        time, sent = _wires(costs, self)(view.total_bytes // self.collective_shards)
+        collectives = time + costs.topology.launch + 1j * (sent + _LAUNCH)
         exchanged = self.collective_of >= 0
-        price = np.where(exchanged, 0, _copied(costs, behind))
-        price[exchanged] += np.array(collectives)[self.collective_of[exchanged]]
+        price: Prices = np.append(collectives, 0)[self.collective_of]
+        price += np.where(exchanged, 0, copied[1])
         leading = np.array([prod(view.shape[:d]) for d in range(len(view.shape))] + [1])
-        for side, size in enumerate((before, behind)):
+        for side, copy in enumerate(copied):
             scattered = leading[self.dims[:, side]] // self.leads[:, side] > 1
-            price += (self.permuted[:, side] + (exchanged & scattered)) * _copied(costs, size)
+            price += (self.permuted[:, side] + (exchanged & scattered)) * copy
         return price
 
 
@@ -140,7 +139,7 @@ class _Builder:
         edges = np.concatenate([np.zeros((0, 7), np.int64), *rows])
         edges = edges[np.argsort(edges[:, 1], kind="stable")]
         shards = self._shards(np.arange(len(self.placements)))
-        collectives, which = _collectives(steps, edges[:, 2], shards[edges[:, 0]])
+        kinds, parts, which = _collectives(steps, edges[:, 2], shards[edges[:, 0]])
         dims = [[-1 if d is None else d for d in (s.scatter, s.gather)] for s in steps]
         return StepGraph(
             placements=self.placements,
@@ -156,7 +155,8 @@ class _Builder:
             dims=np.array(dims, np.int64).reshape(-1, 2)[edges[:, 2]],
             permuted=edges[:, 3:5],
             leads=edges[:, 5:7],
-            collectives=collectives,
+            collectives=kinds,
+            collective_shards=parts,
             collective_of=which,
         )
 
@@ -217,7 +217,7 @@ class _Builder:
 
 def _collectives(
     steps: Sequence[Step], step_of: Indices, shards: Indices
-) -> tuple[tuple[tuple[Collective, tuple[str, ...], int], ...], Indices]:
+) -> tuple[tuple[tuple[Collective, tuple[str, ...]], ...], Indices, Indices]:
     """The distinct collectives of edges from placements in so many `shards`, and each edge's."""
     number: dict[tuple[Collective, tuple[str, ...], int], int] = {}
     keys: Indices = step_of * (int(shards.max(initial=0)) + 1) + shards
@@ -228,7 +228,17 @@ def _collectives(
         if step.kind not in (StepKind.SLICE, StepKind.MASK):
             one = (Collective(step.kind.value), step.axes, int(shards[edge]))
             which[i] = number.setdefault(one, len(number))
-    return tuple(number), np.array(which, np.int64)[same.reshape(-1)]
+    parts = np.array([count for _, _, count in number], np.int64)
+    return (
+        tuple((kind, axes) for kind, axes, _ in number),
+        parts,
+        np.array(which, np.int64)[same.reshape(-1)],
+    )
+
+
+@lru_cache(maxsize=256)
+def _wires(costs: CostModel, graph: StepGraph) -> Wires:
+    return costs.wires(graph.collectives)
 
 
 def all_edges(graph: StepGraph) -> list[tuple[Placements, Placements, Step]]:
