@@ -16,6 +16,7 @@ from tscompile.search.graph import Indices, Prices, combinations, encode, step_g
 from tscompile.search.layout import Digits, MeshAxes, View
 from tscompile.search.program import Operation
 from tscompile.search.strategies import Batch
+from tscompile.search.tiles import distinct
 
 CHAINS: tuple[tuple[str, ...], ...] = (
     ("add", "rms_norm"),
@@ -251,17 +252,27 @@ class _Core:
 
 @lru_cache(maxsize=64)
 def _core(costs: CostModel, reduction: Reduction, view: View) -> _Core:
-    places, reducing = _places(costs.axes, reduction, view.digits)
-    wires, able = _wires(costs, reduction, view, places[0], reducing)
-    kept = tuple(row[able] for row in places)
+    ways = _places(costs.axes, reduction, view.digits)
+    wires, able = _wires(costs, reduction, view, ways)
+    kept = tuple(row[able] for row in ways.places)
     return _Core(kept, _tile_bytes(costs, view, kept[1]), wires)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Places:
+    """Placement numbers of summand, residual, sum and normed, a column a way to reduce.
+
+    `collectives` are distinct ones, over which axes, of a summand in how many shards; `same` tells
+    which a column does.
+    """
+
+    places: tuple[Indices, ...]
+    collectives: tuple[tuple[tuple[str, ...], int], ...]
+    same: Indices
+
+
 @lru_cache(maxsize=256)
-def _places(
-    axes: MeshAxes, reduction: Reduction, digits: Digits
-) -> tuple[tuple[Indices, ...], Indices]:
-    """Placement numbers of summand, residual, sum and normed; which axes reduce, a row an axis."""
+def _places(axes: MeshAxes, reduction: Reduction, digits: Digits) -> _Places:
     graph = step_graph(axes, digits)
     words = [(R,) * 4, (S0,) * 4, reduction.along]
     legal = [
@@ -283,7 +294,15 @@ def _places(
         for i, choices in enumerate(legal):
             number += np.array([graph.part(i, word[k]) for word in choices])[grid[i]]
         rows.append(number[kept])
-    return tuple(rows), reduces[:, kept].astype(np.int64)
+    reducing = reduces[:, kept].astype(np.int64)
+    shards = graph.shards[rows[0]]
+    which = [*((row, 2) for row in reducing), (shards, int(shards.max(initial=0)) + 1)]
+    first, same = distinct(which)
+    collectives = tuple(
+        (tuple(a.name for a, on in zip(axes, reducing[:, i], strict=True) if on), int(shards[i]))
+        for i in first.tolist()
+    )
+    return _Places(tuple(rows), collectives, same)
 
 
 def _is_whole(words: Sequence[tuple[Placement, ...]], column: Indices) -> Flags:
@@ -304,18 +323,10 @@ def _permuted(axes: MeshAxes, digits: Digits, reduces: Flags, whole: Flags) -> F
 
 
 def _wires(
-    costs: CostModel, reduction: Reduction, view: View, due: Indices, reducing: Indices
+    costs: CostModel, reduction: Reduction, view: View, ways: _Places
 ) -> tuple[Prices, Indices]:
     """What the collective costs where there is one, and the columns where there is."""
-    held = _tile_bytes(costs, view, due)
-    keys = np.concatenate([reducing, held[None, :]]).T
-    distinct, same = np.unique(keys, axis=0, return_inverse=True)
-    prices: list[complex] = []
-    able: list[bool] = []
-    for row in distinct.tolist():
-        axes = tuple(a.name for a, on in zip(costs.axes, row[:-1], strict=True) if on)
-        price = reduction.wired(costs, axes, row[-1])
-        able.append(price is not None)
-        prices.append(encode(price) if price is not None else 0j)
-    columns = np.flatnonzero(np.array(able, np.bool_)[same.reshape(-1)])
-    return np.array(prices, np.complex128)[same.reshape(-1)][columns], columns
+    every = [reduction.wired(costs, a, view.total_bytes // n) for a, n in ways.collectives]
+    able = np.array([price is not None for price in every], np.bool_)[ways.same]
+    prices = [0j if price is None else encode(price) for price in every]
+    return np.array(prices, np.complex128)[ways.same][able], np.flatnonzero(able)

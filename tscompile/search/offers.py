@@ -19,7 +19,7 @@ from tscompile.ir.graph import Node
 from tscompile.ir.placement import PARTIAL, REPLICATE, Placements, Shard, axes_with
 from tscompile.rewrites.table import REWRITES
 from tscompile.search.fused_ops import CHAINS, GATED, PACKED, REDUCTIONS
-from tscompile.search.graph import Indices, step_graph
+from tscompile.search.graph import Indices, StepGraph, step_graph
 from tscompile.search.program import Operation, Program
 from tscompile.search.reading import Reading
 from tscompile.search.strategies import Batch
@@ -45,6 +45,7 @@ class Offers:
     def __init__(self, reading: Reading, target: Target, registry: Registry = REGISTRY) -> None:
         self._reading, self._target, self._registry = reading, target, registry
         self._of_op: dict[str, list[KernelSpec]] = {}
+        self._known: dict[object, bool] = {}
         self._readings = Counter(name for node in reading.draft.nodes for name in node.inputs)
 
     def __call__(self, program: Program, operations: Sequence[Operation], batch: Batch) -> Indices:
@@ -60,29 +61,33 @@ class Offers:
         kernels = self._kernels(REDUCTIONS.get(batch.kind) or CHAINS[batch.kind])
         if not kernels:
             return everything[:0]
-        places = batch.places()
-        every = {n: due_tiles(program.axes, program.values[n].digits) for n in places}
         if batch.kind in REDUCTIONS:
-            due = next(name for name in batch.inputs if (every[name].due[places[name]] > 1).all())
-            runs = self._reduction(nodes, batch, due)
+            due = _due(program, batch)
+            runs, places = self._reduction(nodes, batch, due), {due: batch.places()[due]}
             # Tiles of legal placements fit together, so sizes count for a kernel's traits alone.
-            places = {due: places[due] if any(k.traits for k in kernels) else places[due][:1]}
-        elif CHAINS[batch.kind] in GATED:
-            runs = self._gated(nodes, batch)
+            alike = not any(kernel.traits for kernel in kernels)
         else:
-            runs = self._chain(nodes, batch)
+            gated = CHAINS[batch.kind] in GATED
+            runs = self._gated(nodes, batch) if gated else self._chain(nodes, batch)
+            places, alike = batch.places(), False
         if runs is None:
             return everything[:0]
-        first, same = distinct([(every[n].of[row], every[n].count) for n, row in places.items()])
         graphs = [step_graph(program.axes, program.values[name].digits) for name in places]
-        rows: list[list[int]] = np.stack([row[first] for row in places.values()], axis=1).tolist()
-        offered = [
-            runs({n: g.placements[i] for n, g, i in zip(places, graphs, row, strict=True)})
-            for row in rows
-        ]
-        return np.flatnonzero(np.broadcast_to(np.array(offered, np.bool_)[same], everything.shape))
+        if alike:
+            return everything if runs(_placed(places, graphs, 0)) else everything[:0]
+        every = [due_tiles(program.axes, program.values[name].digits) for name in places]
+        pairs = zip(every, places.values(), strict=True)
+        first, same = distinct([(tiles.of[row], tiles.count) for tiles, row in pairs])
+        offered = [runs(_placed(places, graphs, column)) for column in first.tolist()]
+        return np.flatnonzero(np.array(offered, np.bool_)[same])
 
     def _has_kernel(self, op: str, types: Types, given: Mapping[str, Attribute]) -> bool:
+        key = op, types, tuple(given.items())
+        if key not in self._known:
+            self._known[key] = self._runs(op, types, given)
+        return self._known[key]
+
+    def _runs(self, op: str, types: Types, given: Mapping[str, Attribute]) -> bool:
         try:
             attributes = resolve_attributes(OPS[op].schema, given)
             OPS[op].schema.infer(types, attributes)
@@ -182,6 +187,22 @@ class Offers:
                 local[name] = self._reading.tile(name, placements)
             known.update(given)
         return local
+
+
+def _placed(
+    places: Mapping[str, Indices], graphs: Sequence[StepGraph], column: int
+) -> dict[str, Placements]:
+    """Where values lie in one column of their placement numbers."""
+    pairs = zip(places.items(), graphs, strict=True)
+    return {name: graph.placements[int(row[column])] for (name, row), graph in pairs}
+
+
+def _due(program: Program, batch: Batch) -> str:
+    """The summand that a reduction's columns reduce."""
+    entering = dict(zip(batch.inputs, batch.requires, strict=True))
+    graphs = [step_graph(program.axes, program.values[name].digits) for name in entering]
+    placed = _placed(entering, graphs, 0)
+    return next(name for name in entering if PARTIAL in placed[name])
 
 
 def reduced(due: Placements, *, scatter: bool) -> Placements:

@@ -18,29 +18,23 @@ _MOST = 1 << 62
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tiles:
-    """Placements by number, sorted into `count` kinds, numbered from 0.
-
-    `of` is the kind of each placement, `due` over how many ranks each is due to be reduced.
-    """
+    """Of each placement, by number, which of `count` kinds it is."""
 
     of: Indices
     count: int
-    due: Indices
 
 
 @lru_cache(maxsize=512)
 def tiles(axes: MeshAxes, digits: Digits) -> Tiles:
     """Placements of values with these digits by the shape of their tiles."""
-    graph = step_graph(axes, digits)
-    return _sorted_by(graph.cuts, _due(axes, graph))
+    return _sorted_by(step_graph(axes, digits).cuts)
 
 
 @lru_cache(maxsize=512)
 def due_tiles(axes: MeshAxes, digits: Digits) -> Tiles:
     """The same, apart by over how many ranks they are due to be reduced."""
     graph = step_graph(axes, digits)
-    due = _due(axes, graph)
-    return _sorted_by(np.column_stack([graph.cuts, due]), due)
+    return _sorted_by(np.column_stack([graph.cuts, _due(axes, graph)]))
 
 
 def distinct(columns: Sequence[tuple[Indices, int]]) -> tuple[Indices, Indices]:
@@ -58,9 +52,9 @@ def distinct(columns: Sequence[tuple[Indices, int]]) -> tuple[Indices, Indices]:
     return first, same.reshape(-1)
 
 
-def _sorted_by(keys: Indices, due: Indices) -> Tiles:
+def _sorted_by(keys: Indices) -> Tiles:
     kinds, of = np.unique(keys, axis=0, return_inverse=True)
-    return Tiles(of.reshape(-1), len(kinds), due)
+    return Tiles(of.reshape(-1), len(kinds))
 
 
 def _due(axes: MeshAxes, graph: StepGraph) -> Indices:
