@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tscompile.ir.draft import Draft
-from tscompile.ir.errors import UnsupportedLayoutError
+from tscompile.ir.errors import UnsupportedLayoutError, VerifyError
 from tscompile.ir.graph import Graph
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.repeats import Repeat, UnlikeLayersError, rolled, runs, unrolled
@@ -24,6 +25,7 @@ from tscompile.ir.verifier import Known, Stage, verify
 from tscompile.models import build
 from tscompile.passes import pipeline
 from tscompile.passes.pipeline import compile_plan, compile_until
+from tscompile.passes.unfold import unfold
 from tscompile.trace import fold, trace
 
 MOE: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
@@ -182,6 +184,24 @@ def test_errors_name_the_models_own_layers(monkeypatch: pytest.MonkeyPatch) -> N
         compile_plan(asked)
     assert refused.value.where.startswith("model.layers.10.mlp")
     assert refused.value.message.startswith("model.layers.10.mlp")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_unfolded_is_verified(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    def broken(draft: Draft) -> Draft:
+        whole = unfold(draft)
+        last = replace(whole.programs[-1], output="nowhere")
+        return replace(whole, programs=(*whole.programs[:-1], last))
+
+    def as_many(jobs: int, work: int) -> int:
+        return workers
+
+    monkeypatch.setattr(pipeline, "unfold", broken)
+    monkeypatch.setattr(pipeline, "affordable", as_many)
+    for compile_ in (compile_plan, partial(compile_until, last=Stage.PLAN_MEMORY)):
+        with pytest.raises(VerifyError, match="nowhere is not defined") as refusal:
+            compile_(_request("llama", 12))
+        assert refusal.value.where == "program extend_32x4"
 
 
 def test_groups_of_unequal_sizes_fold() -> None:

@@ -21,7 +21,7 @@ from tscompile.ir.repeats import UnlikeLayersError
 from tscompile.ir.request import CompileRequest, PolicyName
 from tscompile.passes import propagate_placements as placing
 from tscompile.passes.pipeline import compile_plan
-from tscompile.search.workers import LEAST_WORK, Job, affordable, side_by_side
+from tscompile.search.workers import LEAST_WORK, Job, affordable, checked, side_by_side
 
 Numbers = Job[int, int, tuple[int, int]]
 
@@ -145,6 +145,22 @@ def test_who_interrupts_does_not_wait_for_the_others() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         side_by_side([sleeping, at_once], sum, 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_made_is_checked_beside(workers: int) -> None:
+    def refuse() -> None:
+        raise NoStrategyError("first", remedy="none")
+
+    def fail() -> int:
+        raise NoStrategyError("second", remedy="none")
+
+    made = [object()]
+    assert checked(lambda: None, lambda: made, workers) is made
+    with pytest.raises(NoStrategyError, match="first"):
+        checked(refuse, fail, workers)
+    with pytest.raises(NoStrategyError, match="second"):
+        checked(lambda: None, fail, workers)
 
 
 def test_few_jobs_little_work_and_other_threads_stay_in_one_process() -> None:

@@ -33,6 +33,7 @@ from tscompile.passes.plan_memory import plan_memory
 from tscompile.passes.propagate_placements import propagate_placements
 from tscompile.passes.uncollected import uncollected
 from tscompile.passes.unfold import unfold
+from tscompile.search.workers import affordable, checked
 from tscompile.trace import fold, trace, without_selection
 from tskernels.errors import TsError
 from tsruntime.artifact.schema import Plan
@@ -63,14 +64,22 @@ class _Compilation:
 @uncollected()
 def compile_plan(request: CompileRequest) -> CompileResult:
     """Compile a request to a verified plan; every expected failure is a TsError."""
-    folded, draft = _compiled(_Compilation(request, Stage.PIN_KERNELS))
-    return CompileResult(finish(draft), draft.pins, print_draft(folded))
+    asked = _Compilation(request, Stage.PIN_KERNELS)
+    folded, whole = _compiled(asked)
+    return checked(
+        lambda: _check_whole(folded, whole, asked),
+        lambda: CompileResult(finish(whole), whole.pins, print_draft(folded)),
+        affordable(2, sum(len(program.nodes) for program in whole.programs) // 10),
+    )
 
 
 @uncollected()
 def compile_until(request: CompileRequest, last: Stage) -> Draft:
     """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned."""
-    return _compiled(_Compilation(request, last))[1]
+    asked = _Compilation(request, last)
+    folded, whole = _compiled(asked)
+    _check_whole(folded, whole, asked)
+    return whole
 
 
 def bucketed(request: CompileRequest) -> Draft:
@@ -87,7 +96,10 @@ it takes a few layers until each lies in the arena where the one before it lay.
 
 
 def _compiled(asked: _Compilation) -> tuple[Draft, Draft]:
-    """The draft after the last pass, with repeated layers as they were compiled and unfolded."""
+    """The draft after the last pass, with repeated layers as they were compiled and unfolded.
+
+    The second is still to be verified where it is not the first.
+    """
     graph = _traced(asked.request)
     for folded in (fold(graph, *ends) for ends in _ENDS):
         if not folded.repeats:
@@ -115,10 +127,14 @@ def _unfolded(placed: Draft, asked: _Compilation) -> tuple[Draft, Draft]:
             draft = _stored(placed, asked)
             whole = unfold(draft)
         except UnlikeLayersError:
-            whole = _stored(unfold(placed), asked)
-            return whole, whole
-    verify(whole, asked.last, asked.known)
+            draft = whole = _stored(unfold(placed), asked)
     return draft, whole
+
+
+def _check_whole(folded: Draft, whole: Draft, asked: _Compilation) -> None:
+    """Verify what was unfolded: all else was, pass by pass."""
+    if whole is not folded:
+        verify(whole, asked.last, asked.known)
 
 
 def _speak_of_the_model(error: TsError, repeats: Repeats) -> None:

@@ -27,7 +27,7 @@ from io import BytesIO
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from operator import attrgetter
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, cast
 
 import torch
 
@@ -82,6 +82,26 @@ def side_by_side(
         for helper in helpers:
             helper.send(given)
         return given, _joined([own.finish(given), *(helper.receive() for helper in helpers)])
+
+
+def checked(check: Callable[[], None], make: Callable[[], T], workers: int) -> T:
+    """What `make` gives, while another process, if there are two `workers`, sees what `check` says.
+
+    Raises what `check` raises, or else what `make` does.
+    """
+
+    def checking() -> Generator[None, None, T | None]:
+        check()
+        yield
+        return None
+
+    def making() -> Generator[None, None, T | None]:
+        made = make()
+        yield
+        return made
+
+    _, (_, made) = side_by_side((checking, making), lambda _: None, workers)
+    return cast("T", made)
 
 
 @dataclass(frozen=True, slots=True)
