@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
-NATIVE := $(shell find schedulers kernels/csrc -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt')
+NATIVE := $(shell find schedulers kernels/csrc tscompile/search/csrc -name '*.cpp' -o -name '*.h' -o -name 'CMakeLists.txt')
 RECIPE := smollm2-135m-cpu
 
 .PHONY: demo test check pytest bench golden plans nightly clean

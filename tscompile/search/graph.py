@@ -28,7 +28,6 @@ Times = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _LAUNCH = 1 << 43
-UNREACHABLE = complex(2.0**52, 0)
 
 
 def encode(price: Price) -> complex:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from tscompile.cost.model import CostModel, Price
-from tscompile.search.frontier import Frontier
+from tscompile.search import _core
 from tscompile.search.fusions import batches_at, reach
 from tscompile.search.graph import Indices, Prices, decode
-from tscompile.search.holdings import Stock
 from tscompile.search.layout import View
 from tscompile.search.policies import Limits
 from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
 from tscompile.search.strategies import Batch, Rule, batch_of
-from tscompile.search.ways import Ways, ways_of
 
 Offers: TypeAlias = Callable[[Program, Sequence[Operation], Batch], Indices]
 """Which columns of a fused batch of some operations have a kernel."""
@@ -65,22 +61,19 @@ class Choices:
         """One option's price."""
         return decode(complex(self.prices[option]))
 
+    def numbers(self) -> _core.Options:
+        """All of it as the core takes it."""
+        return _core.Options(
+            self.span, self.inputs, self.outputs, self.requires, self.gives, self.prices
+        )
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Segment:
-    """Operations between two cuts. Values are numbered: those live at entry first, then outputs.
+    """Operations between two cuts: what can be taken before each, and the core that explores it."""
 
-    `live[p]` are the values needed at or after operation p, in order of their numbers, the last
-    entry being what leaves the segment. `last[p]` maps those of them with a single use left to the
-    placements that it may need. `explored` remembers what the segment made of a vector of states.
-    """
-
-    stocks: tuple[Stock, ...]
     stages: tuple[tuple[Choices, ...], ...]
-    ways: tuple[tuple[Ways, ...], ...]
-    live: tuple[tuple[int, ...], ...]
-    last: tuple[Mapping[int, Indices], ...]
-    explored: dict[object, list[Frontier]] = field(default_factory=dict[object, "list[Frontier]"])
+    core: _core.Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,7 @@ class Compiled:
     program: Program
     segments: tuple[Segment, ...]
     sequence: tuple[Cut, ...]
-    stocks: Mapping[View, Stock]
+    reshards: Mapping[View, Reshards]
 
 
 class Tables:
@@ -111,7 +104,7 @@ class Tables:
 
     def __init__(self, costs: CostModel) -> None:
         self.costs = costs
-        self.stocks: dict[View, Stock] = {}
+        self.reshards: dict[View, Reshards] = {}
         self.batches: dict[int, Priced] = {}
         self.fused: dict[object, tuple[tuple[str, ...], list[Priced]]] = {}
         self.segments: dict[object, Segment] = {}
@@ -139,7 +132,7 @@ class Compiler:
         self.costs = tables.costs
         self._rules, self._policy, self._fuse = rules, policy, fuse
         self._offers, self._mode = offers, mode
-        self._stocks, self._batches, self._fused = tables.stocks, tables.batches, tables.fused
+        self._reshards, self._batches, self._fused = tables.reshards, tables.batches, tables.fused
         self._segments, self._kinds = tables.segments, tables.kinds
         self._kind_of = tables.kind_of
 
@@ -163,7 +156,7 @@ class Compiler:
                 segments.append(self._segments[key])
             sequence.append(Cut(known[key], start, names))
             live += given
-        return Compiled(program, tuple(segments), tuple(sequence), self._stocks)
+        return Compiled(program, tuple(segments), tuple(sequence), self._reshards)
 
     def _signature(
         self, program: Program, wires: _Wires, names: tuple[str, ...], start: int, end: int
@@ -211,13 +204,13 @@ class Compiler:
             tuple(_choices(number, batch) for batch in stage)
             for stage in self._stages(program, wires, start, end)
         )
-        stocks = tuple(self._stock(program.values[name]) for name in names)
+        stocks = [self._reshards_of(program.values[name]).stock for name in names]
         once = [
             [i for i in values if wires.read_once(names[i], start + p)]
             for p, values in enumerate(live)
         ]
-        ways, last = _ways(stages, stocks, live, once)
-        return Segment(stocks, stages, ways, live, last)
+        options = [[choices.numbers() for choices in stage] for stage in stages]
+        return Segment(stages, _core.Segment(stocks, live, once, options))
 
     def _stages(self, program: Program, wires: _Wires, start: int, end: int) -> list[list[Priced]]:
         operations = program.operations[start:end]
@@ -285,10 +278,10 @@ class Compiler:
     def _priced(self, batch: Batch) -> Priced:
         return Priced(batch, batch.prices(self.costs))
 
-    def _stock(self, view: View) -> Stock:
-        if view not in self._stocks:
-            self._stocks[view] = Stock(Reshards(self.costs, view))
-        return self._stocks[view]
+    def _reshards_of(self, view: View) -> Reshards:
+        if view not in self._reshards:
+            self._reshards[view] = Reshards(self.costs, view)
+        return self._reshards[view]
 
 
 class _Wires:
@@ -333,36 +326,3 @@ def _alike(program: Program, operation: Operation) -> tuple[object, ...]:
     views = tuple(program.values[v] for v in (*operation.inputs, *operation.outputs))
     bound = tuple((b.view, b.placements) for b in operation.bound)
     return (operation.kind, views, bound, operation.attributes, operation.detail)
-
-
-def _ways(
-    stages: Sequence[Sequence[Choices]],
-    stocks: Sequence[Stock],
-    live: Sequence[Sequence[int]],
-    once: Sequence[Sequence[int]],
-) -> tuple[tuple[tuple[Ways, ...], ...], tuple[Mapping[int, Indices], ...]]:
-    """The ways of each stage, and what values that are read once more (`once`) may be needed as.
-
-    From the end on, since the first depends on the second for what comes behind it.
-    """
-    ways: list[tuple[Ways, ...]] = []
-    last: list[Mapping[int, Indices]] = []
-    for position in reversed(range(len(live))):
-        if position < len(stages):
-            batches = [(c.batch, c.inputs, c.outputs, c.prices) for c in stages[position]]
-            ways.insert(0, ways_of(batches, stocks, live[position:], [{}, *last]))
-        last.insert(0, {value: _needs(ways, stocks, value) for value in once[position]})
-    return tuple(ways), tuple(last)
-
-
-def _needs(stages: Sequence[Sequence[Ways]], stocks: Sequence[Stock], value: int) -> Indices:
-    """All placements in which any of the ways may read a value."""
-    rows = [
-        ways.requires[ways.inputs.index(value)]
-        for stage in stages
-        for ways in stage
-        if value in ways.inputs
-    ]
-    if not rows:
-        return np.arange(len(stocks[value].reshards.placements))
-    return np.unique(np.concatenate(rows))

@@ -129,7 +129,7 @@ def _taken(compiled: Compiled, passages: Sequence[Passage]) -> list[Run]:
 def _option(compiled: Compiled, cut: Cut, choices: Choices, column: int) -> Option:
     def placements(values: Sequence[int], rows: Indices) -> tuple[Placements, ...]:
         views = [compiled.program.values[cut.names[value]] for value in values]
-        graphs = [compiled.stocks[view].reshards.graph for view in views]
+        graphs = [compiled.reshards[view].graph for view in views]
         numbers: list[int] = rows[:, column].tolist()
         pairs = zip(graphs, numbers, strict=True)
         return tuple(graph.placements[number] for graph, number in pairs)
@@ -165,7 +165,7 @@ def _tree(
     compiled: Compiled, value: str, root: Placements, used: Sequence[Placements]
 ) -> dict[Placements, Move]:
     """The moves of a value's tree by where they end."""
-    reshards = compiled.stocks[compiled.program.values[value]].reshards
+    reshards = compiled.reshards[compiled.program.values[value]]
     moves = reshards.tree(reshards.index(root), [reshards.index(u) for u in used])
     return {move.target: move for move in moves}
 

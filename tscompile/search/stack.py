@@ -9,16 +9,17 @@ stack costs nothing, and its layers repeat.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TypeAlias
 
 from tscompile.cost.model import FREE, Price
 from tscompile.ir.errors import NoStrategyError
 from tscompile.ir.repeats import unrolled
-from tscompile.search.dp import explore
-from tscompile.search.frontier import Frontier, State, entering
+from tscompile.search._core import Explored, States
 from tscompile.search.graph import decode
 from tscompile.search.segment import Choices, Compiled, Segment
+
+State: TypeAlias = tuple[int, ...]
+"""The holdings of the live values, in order of the values' numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,59 +49,52 @@ class Best:
     passages: tuple[Passage, ...]
 
 
-def _frontiers(segment: Segment, vector: Frontier) -> list[Frontier]:
-    """The states before each op, from those of `vector` (at relative prices) on."""
-    key = vector.key()
-    if key not in segment.explored:
-        segment.explored[key] = explore(segment, entering(vector.states, vector.prices))
-    return segment.explored[key]
-
-
 def best_run(compiled: Compiled) -> Best:
     """The cheapest way through all segments."""
-    vectors = [_start(compiled)]
+    states = [_start(compiled)]
+    explored: list[Explored] = []
     price = FREE
     sequence = unrolled(compiled.sequence, compiled.program.repeats)
     for cut in sequence:
-        frontier = _frontiers(compiled.segments[cut.segment], vectors[-1])[-1]
-        if not len(frontier):
+        found = compiled.segments[cut.segment].core.explore(states[-1])
+        if not len(found.exit):
             raise NoStrategyError(
                 "no run of the program keeps to what its policy and annotations allow",
                 remedy="compare with another policy, or leave the strategies of the op open",
                 where=compiled.program.operations[cut.start].name,
             )
-        vector, beyond = frontier.relative()
-        vectors.append(vector)
-        price += decode(beyond)
-    exit_ = vectors[-1].state(0)
+        states.append(found.exit)
+        explored.append(found)
+        price += decode(found.least)
+    exit_ = states[-1].held(0)
     passages: list[Passage] = []
-    for cut, vector in zip(reversed(sequence), reversed(vectors[:-1]), strict=True):
-        passage = _way_back(cut.segment, compiled.segments[cut.segment], vector, exit_)
+    for cut, entry, found in zip(
+        reversed(sequence), reversed(states[:-1]), reversed(explored), strict=True
+    ):
+        passage = _passage(cut.segment, compiled.segments[cut.segment], entry, found, exit_)
         passages.append(passage)
         exit_ = passage.entry
     return Best(price, tuple(reversed(passages)))
 
 
-def _start(compiled: Compiled) -> Frontier:
+def _start(compiled: Compiled) -> States:
     """The holdings of the given values that are read."""
-    program, stocks = compiled.program, compiled.stocks
+    program, reshards = compiled.program, compiled.reshards
     held: list[int] = []
     for name in compiled.sequence[0].names:
         if name in program.given:
-            stock = stocks[program.values[name]]
-            held.append(stock.start(stock.reshards.index(program.given[name])))
-    return entering(np.array([held], np.int64).reshape(1, len(held)), np.zeros(1, np.complex128))
+            given = reshards[program.values[name]]
+            held.append(given.stock.start(given.index(program.given[name])))
+    return States(held)
 
 
-def _way_back(number: int, segment: Segment, vector: Frontier, exit_: State) -> Passage:
-    """The way from the entry state that `exit_` was reached from most cheaply."""
-    frontiers = _frontiers(segment, vector)
-    found: list[Origin] = []
-    frontier = frontiers[-1]
-    row = int(np.flatnonzero((frontier.states == np.array(exit_, np.int64)).all(axis=1))[0])
-    while frontier.origins[row, 0] >= 0:
-        origin: list[int] = frontier.origins[row].tolist()
-        position, row, choices, option = origin
-        found.append(Origin(position, segment.stages[position][choices], option))
-        frontier = frontiers[position]
-    return Passage(number, frontier.state(row), exit_, tuple(reversed(found)))
+def _passage(
+    number: int, segment: Segment, states: States, explored: Explored, exit_: State
+) -> Passage:
+    """The way from the one of `states` that `exit_` was reached from most cheaply."""
+    row, origins = explored.passage(exit_)
+    taken = tuple(
+        Origin(position, segment.stages[position][choices], option)
+        for position, choices, option in origins
+    )
+    return Passage(number, states.held(row), exit_, taken)
