@@ -43,6 +43,14 @@ class DraftValue:
         """Whether its placement is given from outside: a weight, an input, a cache."""
         return self.storage is not None and not isinstance(self.storage, ArenaStorage)
 
+    def of_type(self, type_: TensorType) -> DraftValue:
+        """The same value of another type."""
+        return DraftValue(self.name, type_, self.placements, self.storage)
+
+    def stored(self, storage: Storage) -> DraftValue:
+        """The same value, stored somewhere."""
+        return DraftValue(self.name, self.type, self.placements, storage)
+
     def renamed(self, names: Names) -> DraftValue:
         """The same value of another layer."""
         match self.storage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tscompile.ir.repeats import Names, Repeats
 from tscompile.models.annotations import Boundary, CacheLayer, WeightAnnotation
@@ -48,6 +49,11 @@ class Node:
         """The same op of other inputs."""
         kept = self.outputs, self.attributes, self.module, self.pin, self.fused
         return self if inputs == self.inputs else Node(self.op, inputs, *kept)
+
+    def pinned(self, kernel: str) -> Node:
+        """The same op done by a kernel."""
+        kept = self.inputs, self.outputs, self.attributes, self.module
+        return Node(self.op, *kept, kernel, self.fused)
 
     def renamed(self, names: Names) -> Node:
         """The same op of another layer."""
@@ -126,6 +132,7 @@ def cache_name(layer: int) -> str:
     return f"layers.{layer}.cache"
 
 
+@lru_cache(maxsize=1 << 16)
 def layer_of(name: str) -> int | None:
     """The layer that a module, weight or value belongs to by its name, or None."""
     match = _LAYER.match(name)

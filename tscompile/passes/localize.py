@@ -7,8 +7,9 @@ from dataclasses import replace
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue, DraftWeight
 from tscompile.ir.errors import UnsupportedLayoutError
 from tscompile.ir.graph import Node
-from tscompile.ir.placement import Shard, axes_with, label, local_shape, sharded_dims
+from tscompile.ir.placement import Placements, Shard, axes_with, label, local_shape, sharded_dims
 from tscompile.passes.packing import pack
+from tskernels.schema import TensorType
 from tsruntime.artifact.schema import (
     Attribute,
     CacheGroup,
@@ -36,16 +37,26 @@ def localize(draft: Draft) -> Draft:
 
 
 def _local_program(mesh: Mesh, program: DraftProgram) -> DraftProgram:
-    values = {name: _local_value(mesh, v) for name, v in program.values.items()}
+    local = _LocalTypes(mesh)
+    values = {name: v.of_type(local.of(v)) for name, v in program.values.items()}
     nodes = tuple(_local_node(mesh, node, program) for node in program.nodes)
     return replace(program, values=values, nodes=nodes)
 
 
-def _local_value(mesh: Mesh, value: DraftValue) -> DraftValue:
-    shape = local_shape(mesh, value.type.shape, value.placements)
-    if shape == value.type.shape:
-        return value
-    return replace(value, type=replace(value.type, shape=shape))
+class _LocalTypes:
+    """Types of one rank, each made once: most values of a program have the same few."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._known: dict[tuple[TensorType, Placements], TensorType] = {}
+
+    def of(self, value: DraftValue) -> TensorType:
+        """One rank's type of a value whose type is global."""
+        key = value.type, value.placements
+        if key not in self._known:
+            shape = local_shape(self._mesh, value.type.shape, value.placements)
+            self._known[key] = replace(value.type, shape=shape)
+        return self._known[key]
 
 
 def _local_node(mesh: Mesh, node: Node, program: DraftProgram) -> Node:

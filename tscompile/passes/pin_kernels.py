@@ -34,12 +34,12 @@ def _pinned(
 ) -> DraftProgram:
     def pin(node: Node) -> Node:
         if OPS[node.op].schema.kind is OpKind.VIEW:
-            return replace(node, pin=VIEW_PIN)
+            return node.pinned(VIEW_PIN)
         query = _query(draft, program, node)
         text = describe(query)
         if text not in selections:
             selections[text] = (node.op, select(query))
-        return replace(node, pin=selections[text][1].winner.name)
+        return node.pinned(selections[text][1].winner.name)
 
     return replace(program, nodes=tuple(pin(node) for node in program.nodes))
 

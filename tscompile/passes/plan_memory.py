@@ -91,7 +91,7 @@ def _with_pages(program: DraftProgram, pages: int) -> DraftProgram:
     def sized(value: DraftValue) -> DraftValue:
         if not isinstance(value.storage, CacheStorage):
             return value
-        return replace(value, type=replace(value.type, shape=(pages, *value.type.shape[1:])))
+        return value.of_type(replace(value.type, shape=(pages, *value.type.shape[1:])))
 
     return replace(program, values={n: sized(v) for n, v in program.values.items()})
 
@@ -121,7 +121,7 @@ def _with_arena(program: DraftProgram, repeats: Repeats) -> DraftProgram:
         for name in node.outputs:
             if name in offsets:
                 storage = ArenaStorage(offsets[name], contiguous_strides(values[name].type.shape))
-                values[name] = replace(values[name], storage=storage)
+                values[name] = values[name].stored(storage)
     return replace(program, values=values, arena_bytes=end)
 
 
@@ -221,7 +221,7 @@ def _alias(node: Node, values: dict[str, DraftValue]) -> None:
         node.outputs, _view(node.op, source.type.shape, source.storage.strides, key), strict=True
     ):
         start = source.storage.offset_bytes + offset * source.type.dtype.itemsize
-        values[name] = replace(values[name], storage=ArenaStorage(start, strides))
+        values[name] = values[name].stored(ArenaStorage(start, strides))
 
 
 @lru_cache(maxsize=1024)
