@@ -44,6 +44,7 @@ RULES: Sequence[SamplingParams] = (
     SamplingParams(9, seed=-8, min_tokens=3, stop_token_ids=(2, 5, 9), temperature=0.3),
     SamplingParams(9, temperature=0.0, logit_bias=((8, 30.0),), min_tokens=2, stop_token_ids=(8,)),
     SamplingParams(9, seed=9, top_p=1e-6, repetition_penalty=0.8),
+    SamplingParams(9, seed=10, temperature=1e-60, top_k=3, top_p=0.5),
 )
 
 
@@ -133,7 +134,7 @@ class Setting:
     dtype: torch.dtype
 
 
-SHORT = (Setting(0, 12, 400, 2, torch.bfloat16), Setting(2, 2, 1100, 2, torch.float32))
+SHORT = (Setting(0, 13, 400, 2, torch.bfloat16), Setting(2, 2, 1100, 2, torch.float32))
 LONG = tuple(
     Setting(seed, *(5, 1500) if seed % 2 else (12, 2100), 4, dtype)
     for seed, dtype in enumerate((torch.bfloat16, torch.float32, torch.float16) * 2)

@@ -84,6 +84,7 @@ class DeviceExecutor:
         self._inputs = InputBuffers(plan, device, beside=(SLOTS,))
         tensors = {weight.name: weights.tensor(weight.name) for weight in plan.weights}
         memory = Memory(arena, tensors, self._inputs, self.pools)
+        self._memory = memory  # graphs hold addresses alone
         self._draws = draw_memory(plan, self._stream.device)
         self._binder = Binder(plan, rank, communicators, code, self._stream)
         self._past = code.launches.past

@@ -31,8 +31,8 @@ _FEW_ROWS = 8
 _SPLITS_OF_FEW = 64
 _SPLITS = 16
 _LOGPROB_SPLITS = 32
-_DIGITS = 16
-_PASSES = 8
+_DIGITS = 8
+_PASSES = 11
 _STATE_WORDS = 16
 _REFILL_BLOCKS = 16
 _AREA = 256
@@ -104,11 +104,12 @@ def _full(call: CallLayout) -> LaunchPlan:
     rows, columns = call.input(0).shape
     builder, cut = LaunchBuilder(_FULL, call), _cut(rows, columns)
     parts = rows * cut.splits
-    (adjusted, tops, states, sums, values, places), size = _areas(
+    (adjusted, tops, states, sums, tied, values, places), size = _areas(
         (DType.FLOAT32, rows * columns),
         (DType.FLOAT32, parts * 2),
         (DType.INT64, rows * _STATE_WORDS),
         (DType.INT64, parts * _DIGITS),
+        (DType.INT32, parts),
         (DType.FLOAT64, parts),
         (DType.INT32, parts),
     )
@@ -136,26 +137,35 @@ def _full(call: CallLayout) -> LaunchPlan:
         return builder.launch(
             "select",
             grid,
-            (words, adjusted, sums, states, count),
+            (words, adjusted, tops, sums, states, count),
             num_warps=8,
             nucleus=nucleus,
             block=min(_SELECT_BLOCK, cut.block),
             **shared,
         )
 
+    ties = builder.launch(
+        "ties",
+        grid,
+        (adjusted, tied, states),
+        columns=columns,
+        splits=cut.splits,
+        share=cut.share,
+        block=cut.block,
+    )
     draw = builder.launch(
         "draw",
         grid,
         (
             *builder.inputs(1, 2),
             *builder.outputs(0, 1, 2),
-            *(adjusted, sums, states, values, places, count),
+            *(adjusted, tied, states, values, places, count),
         ),
         block=cut.block,
         **shared,
     )
     edges = (select(nucleus=False),) * _PASSES + (select(nucleus=True),) * _PASSES
-    return LaunchPlan((adjust, *edges, draw), size, rows * 4)
+    return LaunchPlan((adjust, *edges, ties, draw), size, rows * 4)
 
 
 def _logprobs(call: CallLayout, first: int) -> LaunchPlan:

@@ -1,9 +1,10 @@
 # pyright: basic
 """One token of each row by its own rules: adjust the logits, find the filters' edges, draw.
 
-Logits are ordered by keys: whole numbers from 0 to 2**32 - 1 that rise with the float32. Edges are
-found digit by digit, from the highest: each `select` shares a row among blocks, and the last of
-them to end adds up what the others saw. All sums are of whole numbers, so no order matters.
+Logits are ordered by keys: whole numbers from 0 to 2**32 - 1 that rise with the float32. The lowest
+key that a filter keeps is found digit by digit, from the highest: each `select` measures what lies
+at or above eight keys, sharing a row among blocks, and the last of them to end adds up what the
+others saw. All sums are of whole numbers, so no order matters.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ STATE_WORDS = tl.constexpr(16)
 """int64 words of a row between launches, by their places:"""
 FINITE = tl.constexpr(0)  # whether the row's largest logit is a finite number
 LARGEST = tl.constexpr(1)  # the largest adjusted logit, bits of a float32
-K_SHIFT = tl.constexpr(2)  # of top-k's descent: the next digit's place, below 0 when it is done
-K_PREFIX = tl.constexpr(3)  # the digits that it has found; when it is done, the lowest key kept
-K_LEFT = tl.constexpr(4)  # tokens still to find
-P_SHIFT = tl.constexpr(5)  # the same three of top-p's, whose measure is mass
-P_PREFIX = tl.constexpr(6)
-P_LEFT = tl.constexpr(7)
+FLOOR = tl.constexpr(2)  # the lowest key that temperature and min-p keep
+K_SHIFT = tl.constexpr(3)  # of top-k's descent: the next digit's place, below 0 when it is done
+K_EDGE = tl.constexpr(4)  # the digits that it has found; when it is done, the lowest key kept
+K_TARGET = tl.constexpr(5)  # how many tokens to keep
+K_ABOVE = tl.constexpr(6)  # tokens above the edge
+P_SHIFT = tl.constexpr(7)  # the same four of top-p's, whose measure is mass
+P_EDGE = tl.constexpr(8)
+P_TARGET = tl.constexpr(9)
+P_ABOVE = tl.constexpr(10)
 
-DIGIT = tl.constexpr(4)
-DIGITS = tl.constexpr(1 << 4)
+DIGIT = tl.constexpr(3)
+DIGITS = tl.constexpr(1 << 3)
+FIRST_SHIFT = tl.constexpr(30)
 MASS = tl.constexpr(float(1 << 40))
 """Mass of the most likely token: probabilities are whole numbers of this, relative to it."""
 
@@ -84,8 +89,10 @@ def score_of(x, largest, temperature):
 
 
 @triton.jit
-def mass_of(score):
+def mass_of(x, largest, temperature):
     """Probability relative to the largest, in `MASS`ths."""
+    score = (x - largest) / temperature.to(tl.float32)
+    score = tl.where(x == largest, 0.0, score)  # also where no float32 is as low a temperature
     return (tl.exp(score) * MASS).to(tl.int64)
 
 
@@ -166,24 +173,46 @@ def penalized(x, count, words):
 def begin_state(state, words, raw, largest, columns: tl.constexpr):
     """Which descents there are to do, and from where."""
     finite = (raw < float("inf")) & (raw > float("-inf")) & (largest > float("-inf"))
-    draws = finite & (double(words, TEMPERATURE) > 0.0)
+    temperature = double(words, TEMPERATURE)
+    draws = finite & (temperature > 0.0)
     top_k = tl.load(words + TOP_K)
+    lowest = tl.zeros((), tl.int64)
+    if draws:
+        lowest = floor_of(largest, temperature, double(words, LOG_MIN_P))
     tl.store(state + FINITE, finite.to(tl.int64))
     tl.store(state + LARGEST, largest.to(tl.int32, bitcast=True).to(tl.int64))
+    tl.store(state + FLOOR, lowest)
     some = draws & (top_k > 0) & (top_k < columns)
-    tl.store(state + K_SHIFT, tl.where(some, 32 - DIGIT, -DIGIT).to(tl.int64))
-    tl.store(state + K_PREFIX, tl.zeros((), tl.int64))
-    tl.store(state + K_LEFT, top_k.to(tl.int64))
+    tl.store(state + K_SHIFT, tl.where(some, FIRST_SHIFT, -DIGIT).to(tl.int64))
+    tl.store(state + K_EDGE, tl.zeros((), tl.int64))
+    tl.store(state + K_TARGET, top_k.to(tl.int64))
+    tl.store(state + K_ABOVE, tl.zeros((), tl.int64))
     nucleus = draws & (double(words, TOP_P) < 1.0)
-    tl.store(state + P_SHIFT, tl.where(nucleus, 32 - DIGIT, -DIGIT).to(tl.int64))
-    tl.store(state + P_PREFIX, tl.zeros((), tl.int64))
-    tl.store(state + P_LEFT, tl.zeros((), tl.int64))
+    tl.store(state + P_SHIFT, tl.where(nucleus, FIRST_SHIFT, -DIGIT).to(tl.int64))
+    tl.store(state + P_EDGE, tl.zeros((), tl.int64))
+    tl.store(state + P_TARGET, tl.zeros((), tl.int64))
+    tl.store(state + P_ABOVE, tl.zeros((), tl.int64))
+
+
+@triton.jit
+def floor_of(largest, temperature, log_min_p):
+    """The lowest key whose score is finite and not below `log_min_p`, by bisection."""
+    below = key_of(tl.full((), float("-inf"), tl.float32))
+    kept = key_of(largest)
+    for _ in tl.range(0, 32):  # pyright: ignore[reportGeneralTypeIssues]
+        middle = (below + kept) >> 1
+        score = score_of(of_key(middle), largest, temperature)
+        stays = (score > float("-inf")) & (score >= log_min_p) & (middle > below)
+        kept = tl.where(stays, middle, kept)
+        below = tl.where(stays, below, middle)
+    return kept
 
 
 @triton.jit
 def select(
     rows,
     adjusted,
+    tops,
     sums,
     states,
     counters,
@@ -200,59 +229,107 @@ def select(
     start_dependents(early)
     wait_for_inputs(early)
     own: tl.constexpr = P_SHIFT if nucleus else K_SHIFT
+    kind: tl.constexpr = tl.int64 if nucleus else tl.int32
     words, state = rows + row * ROW_WORDS, states + row * STATE_WORDS
     shift = tl.load(state + own)
     if shift >= 0:
-        prefix = tl.load(state + own + 1)
+        edge = tl.load(state + own + 1)
         largest = tl.load(state + LARGEST).to(tl.int32).to(tl.float32, bitcast=True)
-        temperature, log_min_p = double(words, TEMPERATURE), double(words, LOG_MIN_P)
-        lowest = tl.load(state + K_PREFIX) if nucleus else tl.zeros((), tl.int64)
-        digit = tl.arange(0, DIGITS)
-        total = tl.zeros((DIGITS,), tl.int64)
+        temperature = double(words, TEMPERATURE)
+        lowest = tl.maximum(tl.load(state + FLOOR), edge)
+        if nucleus:
+            lowest = tl.maximum(lowest, tl.load(state + K_EDGE))
+        step = tl.full((), 1, tl.int64) << shift
+        part = row * splits + split
+        highest = key_of(tl.load(tops + part * 2 + 1))
+        m0 = tl.zeros((block,), kind)
+        m1, m2, m3, m4, m5, m6, m7 = m0, m0, m0, m0, m0, m0, m0
         begin = split * share
-        for first in tl.range(begin, tl.minimum(begin + share, columns), block):
+        end = tl.where(highest < lowest, begin, tl.minimum(begin + share, columns))
+        for first in tl.range(begin, end, block):
             column = first + tl.arange(0, block)
             x = tl.load(adjusted + row * columns + column, column < columns, float("-inf"))
-            key = key_of(x)
-            asked = ((key >> shift) >> DIGIT) == prefix
-            if tl.max(asked.to(tl.int32), 0) > 0:
-                score = score_of(x, largest, temperature)
-                asked &= (score > float("-inf")) & (score >= log_min_p) & (key >= lowest)
-                measure = mass_of(score) if nucleus else tl.full((block,), 1, tl.int64)
-                found = (((key >> shift) & (DIGITS - 1))[None, :] == digit[:, None]) & asked[
-                    None, :
-                ]
-                total += tl.sum(tl.where(found, measure[None, :], 0), 1)
-        tl.store(sums + (row * splits + split) * DIGITS + digit, total)
+            key = tl.where(x > float("-inf"), key_of(x), 0)
+            one = tl.full((block,), 1, kind)
+            measure = mass_of(x, largest, temperature) if nucleus else one
+            measure = tl.where(key >= lowest, measure, 0)
+            m0 += measure
+            m1 += tl.where(key >= edge + step, measure, 0)
+            m2 += tl.where(key >= edge + 2 * step, measure, 0)
+            m3 += tl.where(key >= edge + 3 * step, measure, 0)
+            m4 += tl.where(key >= edge + 4 * step, measure, 0)
+            m5 += tl.where(key >= edge + 5 * step, measure, 0)
+            m6 += tl.where(key >= edge + 6 * step, measure, 0)
+            m7 += tl.where(key >= edge + 7 * step, measure, 0)
+        place = sums + part * DIGITS
+        tl.store(place, tl.sum(m0, 0).to(tl.int64))
+        tl.store(place + 1, tl.sum(m1, 0).to(tl.int64))
+        tl.store(place + 2, tl.sum(m2, 0).to(tl.int64))
+        tl.store(place + 3, tl.sum(m3, 0).to(tl.int64))
+        tl.store(place + 4, tl.sum(m4, 0).to(tl.int64))
+        tl.store(place + 5, tl.sum(m5, 0).to(tl.int64))
+        tl.store(place + 6, tl.sum(m6, 0).to(tl.int64))
+        tl.store(place + 7, tl.sum(m7, 0).to(tl.int64))
         if is_last(counters + row, splits):
-            s = tl.arange(0, block_s)
+            s, digit = tl.arange(0, block_s), tl.arange(0, DIGITS)
             places = (row * splits + s[:, None]) * DIGITS + digit[None, :]
             every = tl.load(sums + places, s[:, None] < splits, 0, cache_modifier=".cg")
-            descend(state + own, words, tl.sum(every, 0), shift, prefix, nucleus)
+            descend(state + own, words, tl.sum(every, 0), shift, edge, nucleus)
 
 
 @triton.jit
-def descend(state, words, total, shift, prefix, nucleus: tl.constexpr):
-    """Take the highest digit down to which as much is found as is sought."""
+def descend(state, words, reached, shift, edge, nucleus: tl.constexpr):
+    """Take the highest digit down to which as much is found as is sought.
+
+    `reached` [DIGITS] is what was measured from each digit up; whatever lies higher than the
+    digits do was too little.
+    """
     digit = tl.arange(0, DIGITS)
-    whole_sum = tl.sum(total, 0)
-    left = tl.load(state + 2)
+    all_kept = tl.sum(tl.where(digit == 0, reached, 0), 0)
+    target, above = tl.load(state + 2), tl.load(state + 3)
     keeps_all = False
-    if shift == 32 - DIGIT:
+    if shift == FIRST_SHIFT:
         if nucleus:
-            part = double(words, TOP_P) * whole_sum.to(tl.float64)
-            left = tl.maximum(tl.ceil(part).to(tl.int64), 1)
+            part = double(words, TOP_P) * all_kept.to(tl.float64)
+            target = tl.maximum(tl.ceil(part).to(tl.int64), 1)
+            tl.store(state + 2, target)
         else:
-            keeps_all = whole_sum <= left
+            keeps_all = all_kept <= target
     if keeps_all:
         tl.store(state, shift * 0 - DIGIT)
     else:
-        reached = tl.cumsum(total, 0, reverse=True)
-        chosen = tl.maximum(tl.sum((reached >= left).to(tl.int32), 0) - 1, 0)
-        above = tl.sum(tl.where(digit == chosen, reached - total, 0), 0)
+        enough = (digit == 0) | (reached >= target)
+        chosen = tl.max(tl.where(enough, digit, 0), 0)
+        next_up = tl.sum(tl.where(digit == chosen + 1, reached, 0), 0)
         tl.store(state, shift - DIGIT)
-        tl.store(state + 1, (prefix << DIGIT) | chosen.to(tl.int64))
-        tl.store(state + 2, left - above)
+        tl.store(state + 1, edge + (chosen.to(tl.int64) << shift))
+        tl.store(state + 3, tl.where(chosen == DIGITS - 1, above, next_up))
+
+
+@triton.jit
+def ties(
+    adjusted,
+    tied,
+    states,
+    columns: tl.constexpr,
+    splits: tl.constexpr,
+    share: tl.constexpr,
+    block: tl.constexpr,
+    early: tl.constexpr,
+):
+    """How many tokens of each split lie on the edge of top-p."""
+    row, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    start_dependents(early)
+    wait_for_inputs(early)
+    edge = tl.load(states + row * STATE_WORDS + P_EDGE)
+    found = tl.zeros((block,), tl.int32)
+    begin = split * share
+    end = tl.where(edge == 0, begin, tl.minimum(begin + share, columns))
+    for first in tl.range(begin, end, block):
+        column = first + tl.arange(0, block)
+        x = tl.load(adjusted + row * columns + column, column < columns, float("-inf"))
+        found += (key_of(x) == edge).to(tl.int32)
+    tl.store(tied + row * splits + split, tl.sum(found, 0))
 
 
 @triton.jit
@@ -277,7 +354,7 @@ def draw(
     sampled,
     counts,
     adjusted,
-    sums,
+    tied_counts,
     states,
     values,
     places,
@@ -299,17 +376,19 @@ def draw(
     wait_for_inputs(early)
     words, state = rows + row * ROW_WORDS, states + row * STATE_WORDS
     largest = tl.load(state + LARGEST).to(tl.int32).to(tl.float32, bitcast=True)
-    temperature, log_min_p = double(words, TEMPERATURE), double(words, LOG_MIN_P)
+    temperature = double(words, TEMPERATURE)
     greedy = temperature == 0.0
     nucleus = (tl.load(state + FINITE) != 0) & (~greedy) & (double(words, TOP_P) < 1.0)
-    least, edge = tl.load(state + K_PREFIX), tl.load(state + P_PREFIX)
+    edge = tl.load(state + P_EDGE)
+    least = tl.maximum(tl.load(state + FLOOR), tl.maximum(tl.load(state + K_EDGE), edge))
     tied_kept, tied_before = tl.zeros((), tl.int64), tl.zeros((), tl.int64)
     if nucleus:
-        each = tl.maximum(mass_of(score_of(of_key(edge), largest, temperature)), 1)
-        tied_kept = (tl.load(state + P_LEFT) + each - 1) // each
+        each = tl.maximum(mass_of(of_key(edge), largest, temperature), 1)
+        left = tl.load(state + P_TARGET) - tl.load(state + P_ABOVE)
+        tied_kept = (left + each - 1) // each
         s = tl.arange(0, block_s)
-        last = (row * splits + s) * DIGITS + (edge & (DIGITS - 1))
-        tied_before = tl.sum(tl.load(sums + last, s < split, 0) // each, 0)
+        counts_before = tl.load(tied_counts + row * splits + s, s < split, 0)
+        tied_before = tl.sum(counts_before, 0).to(tl.int64)
     stream = whole(words, STREAM)
     best = tl.full((block,), float("-inf"), tl.float64)
     place = tl.full((block,), columns, tl.int32)
@@ -317,18 +396,19 @@ def draw(
     for first in tl.range(begin, tl.minimum(begin + share, columns), block):
         column = first + tl.arange(0, block)
         x = tl.load(adjusted + row * columns + column, column < columns, float("-inf"))
-        if greedy:
-            value = x.to(tl.float64)
-        else:
+        value = x.to(tl.float64)
+        if ~greedy:
             key = key_of(x)
-            score = score_of(x, largest, temperature)
-            kept = (score > float("-inf")) & (score >= log_min_p) & (key >= least)
-            if nucleus:
-                tied = (kept & (key == edge)).to(tl.int64)
-                nth = tied_before + tl.cumsum(tied, 0)
-                kept &= (key > edge) | ((key == edge) & (nth <= tied_kept))
-                tied_before += tl.sum(tied, 0)
-            value = tl.where(kept, score + gumbel(stream, column), float("-inf"))
+            kept = (key >= least) & (x > float("-inf"))
+            value = tl.full((block,), float("-inf"), tl.float64)
+            if tl.max(kept.to(tl.int32), 0) > 0:
+                if nucleus:
+                    tied = (key == edge).to(tl.int64)
+                    nth = tied_before + tl.cumsum(tied, 0)
+                    kept &= (key > edge) | (nth <= tied_kept)
+                    tied_before += tl.sum(tied, 0)
+                score = score_of(x, largest, temperature)
+                value = tl.where(kept, score + gumbel(stream, column), float("-inf"))
         larger = value > best
         best = tl.where(larger, value, best)
         place = tl.where(larger, column, place)
