@@ -19,6 +19,19 @@ class Bound:
     placements: Placements
 
 
+class Detail:
+    """What an op's strategies depend on beside its values' views; hashed once, for it is large."""
+
+    def __init__(self, *parts: Hashable) -> None:
+        self._parts, self._hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Detail) and self._parts == other._parts
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One op: `inputs` and `outputs` are values; what is free to lie anywhere is left out.

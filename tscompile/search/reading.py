@@ -8,7 +8,7 @@ partial sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +35,7 @@ from tscompile.search.fitting import Fitting, exchanges_of, types_of
 from tscompile.search.layout import MeshAxes, View, tile_shape
 from tscompile.search.layouts import program_laid_out
 from tscompile.search.operands import Operands, Slot
-from tscompile.search.program import Bound, Operation, Program
+from tscompile.search.program import Bound, Detail, Operation, Program
 from tscompile.search.strategies import DEFERRED, AxisStrategy, Rule, Setting, Work, deferral
 from tscompile.search.streams import IDENTITY
 from tscompile.search.variants import cheapest
@@ -62,19 +62,6 @@ class Taken:
     inputs: tuple[Placements, ...]
     outputs: tuple[Placements, ...]
     exchanged: tuple[str, ...] = ()
-
-
-class Detail:
-    """What an op's strategies depend on beside its values' views; hashed once, for it is large."""
-
-    def __init__(self, *parts: Hashable) -> None:
-        self._parts, self._hash = parts, hash(parts)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Detail) and self._parts == other._parts
 
 
 class Reading:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tscompile.ir.placement import PARTIAL
 from tscompile.search.graph import Indices, StepGraph, step_graph
-from tscompile.search.layout import Digits, MeshAxes
+from tscompile.search.layout import Digits, MeshAxes, View
 
 _MOST = 1 << 62
 """What numbers of 64 bits tell apart."""
@@ -35,6 +35,11 @@ def due_tiles(axes: MeshAxes, digits: Digits) -> Tiles:
     """The same, apart by over how many ranks they are due to be reduced."""
     graph = step_graph(axes, digits)
     return _sorted_by(np.column_stack([graph.cuts, _due(axes, graph)]))
+
+
+def tile_sizes(axes: MeshAxes, view: View, numbers: Indices) -> Indices:
+    """Bytes of one rank's tile in each of these placements."""
+    return view.total_bytes // step_graph(axes, view.digits).shards[numbers]
 
 
 def distinct(columns: Sequence[tuple[Indices, int]]) -> tuple[Indices, Indices]:
