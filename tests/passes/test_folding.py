@@ -15,6 +15,7 @@ from drawn_plans import SPARSE, Dims, Setup, legal_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tscompile.explain import peers
 from tscompile.ir.draft import Draft
 from tscompile.ir.errors import UnsupportedLayoutError, VerifyError
 from tscompile.ir.graph import Graph
@@ -212,3 +213,23 @@ def test_groups_of_unequal_sizes_fold() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "_ENDS", ())
         assert compile_until(asked, Stage.FUSE_COMPUTE) == folded
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [("llama", ParallelSizes(4, 2, 4)), ("deepseek", ParallelSizes(2, 1, 2, 1, 2))],
+)
+def test_peers_are_compared_over_the_whole_model(
+    monkeypatch: pytest.MonkeyPatch, family: Family, sizes: ParallelSizes
+) -> None:
+    config = tiny_model_config(family, num_hidden_layers=14)
+    asked = tiny_request(config, sizes, buckets=Buckets((4,), ((32, 4),)))
+    asked = replace(asked, target=replace(asked.target, topology="h200-nvlink-8"))
+    assert pipeline.bucketed(asked, folded=True).repeats
+    found = peers.compare(asked)
+
+    def whole(request: CompileRequest, *, folded: bool) -> Draft:
+        return pipeline.bucketed(request)
+
+    monkeypatch.setattr(peers, "bucketed", whole)
+    assert peers.compare(asked) == found

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from tscompile.cost.model import CostModel, Price
 from tscompile.cost.topology import find_topology
+from tscompile.ir.draft import Draft
 from tscompile.ir.errors import PolicyError
+from tscompile.ir.repeats import UnlikeLayersError
 from tscompile.ir.request import CompileRequest, PolicyName
 from tscompile.passes.check_annotations import check_annotations
 from tscompile.passes.pipeline import bucketed
@@ -44,7 +46,14 @@ class Comparison:
 
 def compare(request: CompileRequest) -> Comparison:
     """Search every program of a request, once free and once as each peer would communicate."""
-    draft = bucketed(request)
+    try:
+        return _compared(bucketed(request, folded=True), request)
+    except UnlikeLayersError:
+        return _compared(bucketed(request), request)
+
+
+def _compared(draft: Draft, request: CompileRequest) -> Comparison:
+    """Of a draft that may be folded: prices are the whole model's."""
     topology = find_topology(request.target.topology)
     check_annotations(draft)
     tables = Tables(CostModel(topology, draft.mesh.axes))

@@ -82,9 +82,11 @@ def compile_until(request: CompileRequest, last: Stage) -> Draft:
     return whole
 
 
-def bucketed(request: CompileRequest) -> Draft:
-    """The programs of all buckets, nothing placed yet."""
-    return _passed(_traced(request), _Compilation(request, Stage.PLAN_BUCKETS))
+def bucketed(request: CompileRequest, *, folded: bool = False) -> Draft:
+    """The programs of all buckets, nothing placed yet; `folded` where layers repeat, if asked."""
+    graph = _traced(request)
+    graph = fold(graph, *_ENDS[0]) if folded else graph
+    return _passed(graph, _Compilation(request, Stage.PLAN_BUCKETS))
 
 
 _ENDS = ((3, 2), (6, 4), (12, 8))
