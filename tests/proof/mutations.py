@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from proof import mutated_collectives as collective
+from proof import mutated_inputs as told
 from proof import mutated_operands as operand
 
 from tsruntime.artifact.schema import Plan
@@ -50,6 +51,8 @@ UNIFORM: Mapping[str, Kind] = MappingProxyType(
         "operand dropped": operand.operand_dropped,
         "attribute changed": operand.reattributed,
         "ops exchanged": operand.ops_exchanged,
+        "input masked": told.masked,
+        "input cut": told.halved,
         "another cache": operand.other_cache,
         "value over another one": operand.moved_bytes,
         "strides changed": operand.restrided,

@@ -13,17 +13,23 @@ from tsruntime.artifact.proof.semantics.base import (
     Inputs,
     complete,
     equal,
+    indices,
     one,
+    pages,
     present,
     same_replica,
     whole_dim,
 )
 from tsruntime.artifact.proof.tile import Local, Piece
 
+READ = ("block_table", "seq_lens", "query_starts")
+"""What attention is told of its sequences."""
+
 
 def rotary_table(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """The angles of each row's position, for the whole of a head."""
-    positions, frequencies = present(inputs[0]).only, present(inputs[1]).only
+    positions = indices(traced, "positions", inputs[0])
+    frequencies = present(inputs[1]).only
     complete("inv_freq", frequencies)
     match = traced.find("rotary_table", attributes, positions, frequencies)
     whole_dim(traced, "inv_freq", frequencies, 0)
@@ -46,7 +52,8 @@ def rotary(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Loca
 
 def kv_write(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """All rows of one replica into its own pages, the heads that the pool holds."""
-    key, value, cache, slots = (present(x).only for x in inputs)
+    key, value = (present(x).only for x in inputs[:2])
+    cache, slots = pages(traced, inputs[2]), indices(traced, "slot_mapping", inputs[3])
     complete("key", key)
     complete("value", value)
     match = traced.find("kv_write", attributes, key, value, cache, slots)
@@ -60,7 +67,10 @@ def kv_write(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Lo
 
 def attention(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """All rows of one replica over its own pages; each query head by its own key head."""
-    query, cache, table, lengths, starts = (present(x).only for x in inputs[:5])
+    query, cache = present(inputs[0]).only, pages(traced, inputs[1])
+    table, lengths, starts = (
+        indices(traced, name, x) for name, x in zip(READ, inputs[2:5], strict=True)
+    )
     sinks = None if inputs[5] is None else inputs[5].only
     complete("query", query)
     match = traced.find("attention", attributes, query, cache, table, lengths, starts, sinks)

@@ -79,6 +79,24 @@ def whole_dim(traced: Lookup, name: str, piece: Piece, dim: int) -> None:
         raise Refusal(f"its {name} holds {shown(piece.tile[dim])} of the {size} in dim {dim}")
 
 
+def indices(traced: Lookup, name: str, x: Local | None) -> Piece:
+    """An input of whole numbers (ids, slots, lengths): as it is, and whole but for its rows."""
+    piece = present(x).only
+    complete(name, piece)
+    for dim in range(1, len(piece.tile)):
+        whole_dim(traced, name, piece, dim)
+    return piece
+
+
+def pages(traced: Lookup, x: Local | None) -> Piece:
+    """A cache [pages, planes, heads, page size, width]: whole but for its pages and heads."""
+    piece = present(x).only
+    complete("cache", piece)
+    for dim in (1, 3, 4):
+        whole_dim(traced, "cache", piece, dim)
+    return piece
+
+
 def alike(
     traced: Lookup, op: str, inputs: Inputs, attributes: Attributes
 ) -> list[tuple[Piece, Piece, Piece]]:

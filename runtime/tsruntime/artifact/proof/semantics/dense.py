@@ -11,6 +11,7 @@ from tsruntime.artifact.proof.semantics.base import (
     Inputs,
     complete,
     equal,
+    indices,
     integer,
     integers,
     one,
@@ -91,7 +92,7 @@ def _column(traced: Lookup, match: Match, x: Piece, weight: Piece, bias: Piece |
 
 def embedding(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """A sum over the vocabulary, each rank adding the rows that its ids find."""
-    ids, weight = present(inputs[0]).only, present(inputs[1]).only
+    ids, weight = indices(traced, "token_ids", inputs[0]), present(inputs[1]).only
     complete("weight", weight)
     match = traced.find("embedding", attributes, ids, weight)
     rows, columns = match.tiles[1]

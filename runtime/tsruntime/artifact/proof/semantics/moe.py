@@ -20,6 +20,7 @@ from tsruntime.artifact.proof.semantics.base import (
     Inputs,
     complete,
     equal,
+    indices,
     integer,
     present,
     whole_dim,
@@ -29,7 +30,7 @@ from tsruntime.artifact.proof.tile import Local, Piece, local
 
 def route(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """Each row by itself, over all experts."""
-    logits, slots = present(inputs[0]).only, present(inputs[1]).only
+    logits, slots = present(inputs[0]).only, indices(traced, "slot_mapping", inputs[1])
     bias = None if inputs[2] is None else inputs[2].only
     match = traced.find("route", attributes, logits, slots, bias)
     complete("logits", logits)

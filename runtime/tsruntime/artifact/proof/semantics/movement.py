@@ -14,6 +14,7 @@ from tsruntime.artifact.proof.semantics.base import (
     Attributes,
     Inputs,
     equal,
+    indices,
     integer,
     integers,
     one,
@@ -25,7 +26,7 @@ from tsruntime.artifact.proof.tile import Local, Piece, concatenated, cut, local
 
 def select_rows(traced: Lookup, inputs: Inputs, attributes: Attributes) -> tuple[Local, ...]:
     """Rows are counted in their own replica's; selecting is linear, so sums may be unfinished."""
-    x, rows = present(inputs[0]).only, present(inputs[1]).only
+    x, rows = present(inputs[0]).only, indices(traced, "rows", inputs[1])
     match = traced.find("select_rows", attributes, x, rows)
     same_replica(traced, x=x, rows=rows)
     return one(Piece(match.outputs[0], (rows.tile[0], match.tiles[0][1]), x.held))
