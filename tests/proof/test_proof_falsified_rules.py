@@ -193,7 +193,10 @@ def passes_and_is_wrong(lie: Falsehood, monkeypatch: pytest.MonkeyPatch) -> bool
     ids=lambda lie: f"{lie.op}-{lie.source}",
 )
 def test_lies_that_are_told_are_refused(lie: Falsehood, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler believes them (a bias on each rank, a sum that is whole, half a block table), the checker not."""
+    """The compiler believes them, the checker not.
+
+    A bias on each rank, a sum that is whole, half a block table.
+    """
     plan, certificate = compiled(lie, monkeypatch)
     with pytest.raises(TsError, match="TS050"):
         check_proof(plan, certificate)
