@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoints import Family, TinyHf
+from decode_batches import CUDA, batch_of
 from deployments import EngineClient, build, command, greedy, recipe, start
 
 from tskernels.device import cuda_arch
@@ -21,7 +21,6 @@ from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.weights import WeightStore
 from tsruntime.executor import loading
-from tsruntime.executor.batch import ForwardBatch, GroupBatch
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
 from tsruntime.executor.launching import DeviceCode
@@ -29,7 +28,6 @@ from tsruntime.executor.loading import DeviceWeights
 
 pytestmark = pytest.mark.gpu
 
-CUDA = {"device": "cuda", "arch": "sm_90", "topology": "h200-nvlink-8"}
 PROMPTS = [[5, 9, 200, 3], [7] * 33, [i * 31 % 384 for i in range(70)], [1]]
 
 
@@ -63,26 +61,6 @@ def executor_of(artifact: Path) -> DeviceExecutor:
     weights = WeightStore(artifact, plan, 0, "cuda:0")
     torch.set_grad_enabled(False)
     return DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code)
-
-
-def batch_of(executor: DeviceExecutor, program: int, lengths: Sequence[int]) -> ForwardBatch:
-    """The last row of sequences of `lengths`, of the pages that follow one another."""
-    size = executor.plan.kv_cache.page_size
-    slots = np.arange(len(lengths), dtype=np.int32)
-    deltas: list[tuple[int, int, int]] = []
-    places: list[int] = []
-    page = 1
-    for slot, length in enumerate(lengths):
-        deltas += [(slot, index, page + index) for index in range(-(-length // size))]
-        places.append((page + (length - 1) // size) * size + (length - 1) % size)
-        page += -(-length // size)
-    none = np.empty(0, np.int32)
-    group = GroupBatch(
-        np.array(places, np.int32), np.array(deltas, np.int32), none.reshape(0, 2), none
-    )
-    last = np.array(lengths, np.int32)
-    starts = np.arange(len(lengths) + 1, dtype=np.int32)
-    return ForwardBatch(0, program, slots, last, starts, slots + 3, last - 1, (group,))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])

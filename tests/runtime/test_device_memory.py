@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from tiny_plan import tiny_plan
 
+from tsruntime.artifact.errors import TargetMismatch
 from tsruntime.artifact.launches import Launches
+from tsruntime.artifact.schema import Target
 from tsruntime.artifact.weights import weight_bytes
 from tsruntime.executor.device import SPARE_BYTES, check_memory
 from tsruntime.executor.drawing import draw_bytes
 from tsruntime.executor.errors import DeviceTooSmall
 from tsruntime.kv_cache.pool import pool_bytes
+from tsruntime.workers.rank import check_target
 
 
 def test_the_sums_are_told_and_a_byte_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +39,14 @@ def test_the_sums_are_told_and_a_byte_decides(monkeypatch: pytest.MonkeyPatch) -
         check_memory(plan, launches, 1)
     assert "GPU 1 has 1.07 free" in caught.value.message
     assert "driver and libraries 1.07" in caught.value.message
+
+
+def test_a_rank_is_held_against_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    capabilities = {0: (8, 0), 1: (9, 0)}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
+    target = Target("cuda", "sm_90", "h200-nvlink-8")
+    check_target(Path("artifact"), target, 1)
+    for rank, offered in ((0, "cuda sm_80"), (2, "2 GPUs")):
+        with pytest.raises(TargetMismatch, match=offered):
+            check_target(Path("artifact"), target, rank)
