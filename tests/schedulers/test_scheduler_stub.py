@@ -4,36 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import pytest
+from nanobind_stubs import extension_signature, signature
 
 import tsschedulers
 from tsschedulers import _core
 
 STUB = Path(tsschedulers.__file__).with_name("_core.pyi")
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Argument names in order, which of them are keyword-only, and the defaults."""
-
-    positional: tuple[str, ...]
-    keyword: tuple[str, ...]
-    defaults: tuple[object, ...]
-
-
-def _signature(node: ast.FunctionDef) -> Signature:
-    defaults = [*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)]
-    return Signature(
-        tuple(arg.arg for arg in (*node.args.posonlyargs, *node.args.args)),
-        tuple(arg.arg for arg in node.args.kwonlyargs),
-        tuple(ast.literal_eval(default) for default in defaults),
-    )
 
 
 def _is_property(node: ast.FunctionDef) -> bool:
@@ -47,26 +26,6 @@ def _stub_classes() -> dict[str, ast.ClassDef]:
 
 def _functions(node: ast.ClassDef) -> dict[str, ast.FunctionDef]:
     return {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
-
-
-def _overload(text: str, defaults: Sequence[object]) -> Signature:
-    """Parses one of nanobind's signatures, whose defaults stand as \\0, \\1 or as None."""
-    plain = re.sub(r"ndarray\[[^\]]*\]", "ndarray", text)
-    node = ast.parse(re.sub(r"\\\d+", "None", plain) + ": ...").body[0]
-    assert isinstance(node, ast.FunctionDef)
-    bare = _signature(node)
-    nones = [None] * (len(bare.defaults) - len(defaults))
-    return Signature(bare.positional, bare.keyword, (*defaults, *nones))
-
-
-def _extension_signature(function: object) -> Signature:
-    overloads = cast(
-        "tuple[tuple[str, object, tuple[object, ...] | None], ...]",
-        getattr(function, "__nb_signature__"),  # noqa: B009
-    )
-    found = {_overload(text, defaults or ()) for text, _, defaults in overloads}
-    assert len(found) == 1, "overloads differ in their arguments"
-    return found.pop()
 
 
 CLASSES = _stub_classes()
@@ -104,8 +63,8 @@ def test_properties_are_properties(name: str, member: str) -> None:
 
 @pytest.mark.parametrize(("name", "member"), METHODS)
 def test_methods_take_the_same_arguments(name: str, member: str) -> None:
-    stub = _signature(_functions(CLASSES[name])[member])
-    assert stub == _extension_signature(getattr(getattr(_core, name), member))
+    stub = signature(_functions(CLASSES[name])[member])
+    assert stub == extension_signature(getattr(getattr(_core, name), member))
 
 
 def test_every_class_is_exported() -> None:

@@ -26,6 +26,8 @@ class Imitation {
 
     [[nodiscard]] std::size_t size() const { return which_.size(); }
 
+    [[nodiscard]] std::size_t distinct() const { return distinct_.size(); }
+
     // Which of the distinct ones a holding is, by its place in the list.
     [[nodiscard]] std::int32_t which(std::size_t place) const { return which_[place]; }
 

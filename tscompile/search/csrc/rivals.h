@@ -3,8 +3,8 @@
 
 #include "imitation.h"
 
+#include <algorithm>
 #include <limits>
-#include <span>
 
 namespace tssearch {
 
@@ -13,6 +13,10 @@ namespace tssearch {
 class Rivals {
   public:
     explicit Rivals(std::vector<Imitation> imitations) : imitations_(std::move(imitations)) {
+        // what tells most of them apart rules most of them out
+        std::stable_sort(
+            imitations_.begin(), imitations_.end(),
+            [](const Imitation& a, const Imitation& b) { return a.distinct() > b.distinct(); });
         const std::size_t count = imitations_.empty() ? 0 : imitations_.front().size();
         for (std::size_t thing = 0; thing < count; ++thing)
             for (const Imitation& imitation : imitations_)
@@ -39,7 +43,22 @@ class Rivals {
         return price <= limit;
     }
 
+    // The least that such a thing can come to: its price with what it costs in the first respect.
+    Price least(const Price& price, std::size_t thing, std::size_t other) {
+        if (imitations_.empty()) return price;
+        return price + imitations_.front().cost(first(thing), first(other));
+    }
+
+    // Whether things are held alike in the first respect.
+    [[nodiscard]] bool alike(std::size_t thing, std::size_t other) const {
+        return imitations_.empty() || first(thing) == first(other);
+    }
+
   private:
+    [[nodiscard]] std::int32_t first(std::size_t thing) const {
+        return holdings_[thing * imitations_.size()];
+    }
+
     std::vector<Imitation> imitations_;
     std::vector<std::int32_t> holdings_; // a row for each thing
 };

@@ -43,8 +43,9 @@ Steps Steps::reversed() const {
 void Steps::spread(Prices& prices) const {
     std::vector<Reached> heap;
     const auto leave = [&](Placement place) {
+        const Price left = prices[at(place)];
         for (std::size_t i = starts_[at(place)]; i < starts_[at(place) + 1]; ++i) {
-            const Price price = prices[at(place)] + steps_[i].price;
+            const Price price = left + steps_[i].price;
             Price& known = prices[at(steps_[i].target)];
             if (!(price < known)) continue;
             known = price;
