@@ -11,7 +11,8 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -31,9 +32,11 @@ from kernel_checks import (
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tskernels.kernel import KernelSpec
+from tskernels.kernel import KernelQuery, KernelSpec, Trait
 from tskernels.launch import Address, CallLayout, LaunchPlan, Operand
 from tskernels.op import tensor_type
+from tskernels.ops.linear.configs import OneRow
+from tskernels.ops.linear.scaled_cuda import plan_scaled_product, scaled_product
 from tskernels.registry import REGISTRY
 from tskernels.schema import DType
 from tskernels.selection import misfit
@@ -101,11 +104,31 @@ class Run:
         return f"{self.spec.name}-{self.dtype}-{self.index}"
 
 
+def beside(op: str) -> Iterator[KernelSpec]:
+    """Solutions as no plan has them: with block sizes that only a tuning table would give."""
+    for spec in REGISTRY.of(op):
+        if op.startswith("scaled_linear") and spec.solution == "triton_rows":
+            fewest = replace(spec, traits=(*spec.traits, ONE_ROW))
+            gated = op.endswith("silu_mul")
+            yield replace(fewest, solution="one_row", launches=partial(_one_row, gated=gated))
+
+
+def _has_one_row(query: KernelQuery) -> bool:
+    return query.shapes[0] is not None and query.shapes[0][0] == 1
+
+
+ONE_ROW = Trait("takes one row", _has_one_row)
+
+
+def _one_row(call: CallLayout, *, gated: bool) -> LaunchPlan:
+    return plan_scaled_product(call, scaled_product(call, gated=gated), OneRow(4, 256, 4))
+
+
 def runs(arch: str, dtypes: tuple[DType, ...] = DTYPES) -> Iterator[Run]:
     """Every solution that has launches, on every case that it claims to take on `arch`."""
     seed(0)
     for op in COMPUTE:
-        for spec in REGISTRY.of(op):
+        for spec in (*REGISTRY.of(op), *beside(op)):
             for dtype in dtypes if spec.launches is not None else ():
                 for index, make in enumerate(CASES[op]):
                     case = make(dtype.torch)
@@ -142,7 +165,7 @@ def interpret(plan: LaunchPlan, case: Case, outputs: tuple[Tensor, ...]) -> None
             case "input":
                 found = case.inputs[address.index]
                 assert found is not None
-                return found
+                return found.view(torch.uint8) if found.dtype is torch.float8_e4m3fn else found
             case "output":
                 return outputs[address.index]
             case "scratch":

@@ -25,6 +25,8 @@ from tskernels.ops.attention.configs import decode_candidates, rows_candidates
 from tskernels.ops.attention.cuda import heads_of, plan_shares, plan_tiles
 from tskernels.ops.linear.configs import Product, candidates
 from tskernels.ops.linear.cuda import plan_product
+from tskernels.ops.linear.scaled_configs import scaled_candidates
+from tskernels.ops.linear.scaled_cuda import plan_scaled_product, scaled_product
 from tskernels.schema import DType, TensorType
 from tskernels.tuning.measure import Stopwatch
 from tskernels.tuning.table import Entry
@@ -163,6 +165,24 @@ def _linear(op: Op, values: dict[str, Value], arch: str) -> Problem:
     return Problem(product.key, options, calls)
 
 
+def _scaled(op: Op, values: dict[str, Value], arch: str) -> Problem:
+    x, y = values[op.inputs[0] or ""], values[op.outputs[0]]
+    weight, scale = (_operand(values[name or ""]) for name in op.inputs[1:3])
+    attributes = resolve_attributes(OPS[op.op].schema, op.attributes)
+    call = CallLayout((_operand(x), weight, scale, None), (_operand(y),), attributes, arch)
+    product = scaled_product(call, gated=op.op == "scaled_linear_silu_mul")
+    options = tuple(
+        Option(asdict(c), plan_scaled_product(call, product, c)) for c in scaled_candidates(product)
+    )
+
+    def calls() -> Calls:
+        count = max(2, min(_MOST_CALLS, _ROTATION // prod(weight.shape)))
+        x, y = _random(call.input(0)), _random(call.outputs[0])
+        return [((x, _random(weight), _random(scale)), (y,)) for _ in range(count)]
+
+    return Problem(product.key, options, calls)
+
+
 def _attention(op: Op, values: dict[str, Value], arch: str) -> Problem:
     """Decode at `_CONTEXT` tokens a sequence; other rows as one sequence's first ones."""
     decodes = op.pin.endswith("decode")
@@ -201,6 +221,8 @@ def _attention(op: Op, values: dict[str, Value], arch: str) -> Problem:
 _MAKERS: dict[str, Callable[[Op, dict[str, Value], str], Problem]] = {
     "linear.triton_rows": _linear,
     "linear_silu_mul.triton_rows": _linear,
+    "scaled_linear.triton_rows": _scaled,
+    "scaled_linear_silu_mul.triton_rows": _scaled,
     "attention.triton": _attention,
     "attention.triton_decode": _attention,
 }
@@ -216,4 +238,7 @@ def _contiguous(dtype: DType, *shape: int) -> Operand:
 
 
 def _random(operand: Operand) -> Tensor:
-    return torch.randn(operand.shape, device="cuda", dtype=operand.dtype.torch)
+    """Normal numbers; torch draws float8 from wider ones."""
+    drawn = torch.bfloat16 if operand.dtype is DType.FLOAT8_E4M3 else operand.dtype.torch
+    numbers = torch.randn(operand.shape, device="cuda", dtype=drawn)
+    return numbers.to(operand.dtype.torch)

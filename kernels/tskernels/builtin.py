@@ -24,7 +24,7 @@ from tskernels.ops.indexing import torch as indexing_torch
 from tskernels.ops.linear import cublas as linear_cublas
 from tskernels.ops.linear import cuda as linear_cuda
 from tskernels.ops.linear import native as linear_native
-from tskernels.ops.linear import scaled_torch
+from tskernels.ops.linear import scaled_cuda, scaled_torch
 from tskernels.ops.linear import torch as linear_torch
 from tskernels.ops.mla import torch as mla_torch
 from tskernels.ops.moe import torch as moe_torch
@@ -66,5 +66,6 @@ SPECS: tuple[KernelSpec, ...] = (
     *rotary_cuda.SPECS,
     *rotary_native.SPECS,
     *rotary_torch.SPECS,
+    *scaled_cuda.SPECS,
     *scaled_torch.SPECS,
 )

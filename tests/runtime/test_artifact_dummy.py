@@ -80,3 +80,15 @@ def test_indices_beyond_32_bits_do_not_repeat() -> None:
     far = generate(0, "w", shape, torch.float32, start=1 << 20, size=1)
     near = generate(0, "w", shape, torch.float32, start=0, size=1)
     assert not torch.equal(far, near)
+
+
+def test_float8_fills_its_range_and_its_scales_give_the_usual_variance() -> None:
+    weight = generate(3, "a.weight", (256, 384), torch.float8_e4m3fn).double()
+    unit = expected_unit(3, "a.weight", 256 * 384).reshape(256, 384)
+    assert weight.abs().max() == 448
+    assert np.abs(weight.numpy() - unit * 448).max() <= 16  # half a step between 256 and 448
+    scales = generate(3, "a.weight_scale_inv", (2, 3), torch.float32)
+    assert (scales > 0).all()
+    assert len(np.unique(scales.numpy())) == 6
+    wide = weight * scales.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    assert wide.std().item() == pytest.approx(384**-0.5, rel=0.2)

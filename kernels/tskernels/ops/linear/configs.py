@@ -16,19 +16,23 @@ _SMALLEST_DOT = 16
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """x [rows, depth] times weight.T, to [rows, columns]; `gated` weights have twice the rows."""
+    """x [rows, depth] times weight.T, to [rows, columns]; `gated` weights have twice the rows.
+
+    `block` has the rows and columns that share a scale, of a weight in e4m3; None for a plain one.
+    """
 
     rows: int
     columns: int
     depth: int
     dtype: DType
     gated: bool
+    block: tuple[int, int] | None = None
 
     @property
     def key(self) -> str:
         """Name in tuning tables; of few rows only the block that holds them counts."""
         rows = self.rows if self.rows == 1 else max(_SMALLEST_DOT, next_power_of_two(self.rows))
-        kind = "linear_silu_mul" if self.gated else "linear"
+        kind = ("scaled_" if self.block else "") + ("linear_silu_mul" if self.gated else "linear")
         return f"{kind} {self.dtype} {rows}x{self.columns}x{self.depth}"
 
 

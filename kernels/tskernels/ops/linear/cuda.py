@@ -154,8 +154,8 @@ def _fused_wins(query: KernelQuery) -> bool:
     return shape is not None and shape[0] <= MOST_FUSED
 
 
-_FEW = Trait(f"takes at most {MOST_ROWS} rows", _rows_fit)
-_FEWER = Trait(f"loses to its parts beyond {MOST_FUSED} rows", _fused_wins)
+FEW_ROWS = Trait(f"takes at most {MOST_ROWS} rows", _rows_fit)
+FEWER_ROWS = Trait(f"loses to its parts beyond {MOST_FUSED} rows", _fused_wins)
 _FLOATS = device_floats("x", "weight", "bias")
 
 SPECS = (
@@ -167,7 +167,7 @@ SPECS = (
         PERFORMANT,
         _FLOATS,
         CUDA,
-        traits=(_FEW,),
+        traits=(FEW_ROWS,),
         launches=plan_few_rows,
     ),
     KernelSpec(
@@ -177,7 +177,7 @@ SPECS = (
         PORTABLE,
         _FLOATS,
         CUDA,
-        traits=(_FEWER,),
+        traits=(FEWER_ROWS,),
         launches=plan_linear_silu_mul,
     ),
     KernelSpec(
@@ -187,7 +187,7 @@ SPECS = (
         PERFORMANT,
         _FLOATS,
         CUDA,
-        traits=(_FEW,),
+        traits=(FEW_ROWS,),
         launches=plan_few_rows_gated,
     ),
 )
