@@ -24,6 +24,7 @@ GATHER = "reduce_scatter_add_rms_norm_all_gather"
 CASES = (
     "add_rms_norm",
     "linear_silu_mul",
+    "scaled_linear_silu_mul",
     "rope_kv_write",
     "qk_norm_rope_kv_write",
     REDUCE,
@@ -87,6 +88,7 @@ def with_reader(text: str, name: str) -> str:
 
 INNER = {
     "linear_silu_mul": "gate",
+    "scaled_linear_silu_mul": "gate",
     "rope_kv_write": "turned_k",
     "qk_norm_rope_kv_write": "normed_q",
     REDUCE: "reduced",
@@ -115,6 +117,12 @@ def test_a_gain_of_another_dtype_is_refused(case: str) -> None:
         ("add_rms_norm", "rms_norm(total,", "rms_norm(x,", "the norm is of another value"),
         ("add_rms_norm", "= add(x, x) in block", "= silu_mul(x, x) in block", "not silu_mul"),
         ("linear_silu_mul", "silu_mul(gate, up)", "silu_mul(up, gate)", "not of gate and up"),
+        (
+            "scaled_linear_silu_mul",
+            "silu_mul(gate, up)",
+            "silu_mul(up, gate)",
+            "not of gate and up",
+        ),
         ("rope_kv_write", "kv_write(turned_k,", "kv_write(key,", "other keys are written"),
         (
             "rope_kv_write",
