@@ -117,6 +117,15 @@ Options Segment::undominated_of(Options options, std::optional<std::size_t> posi
     return kept.size() == options.size() ? std::move(options) : options.only(kept);
 }
 
+bool Segment::takes(const States& entry) const {
+    const Values& live = live_.front();
+    if (entry.width != live.size()) return false;
+    for (std::size_t row = 0; row < entry.size(); ++row)
+        for (std::size_t k = 0; k < live.size(); ++k)
+            if (!stocks_[at(live[k])]->has(entry[row][k])) return false;
+    return true;
+}
+
 std::shared_ptr<const Explored> Segment::explore(const States& entry) {
     const auto found = explored_.find(entry);
     if (found != explored_.end()) return found->second;

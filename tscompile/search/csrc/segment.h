@@ -35,6 +35,9 @@ class Segment {
 
     Segment(const Segment&) = delete; // it refers to its own ways
 
+    // Whether these are states of the values that are live at its entry.
+    [[nodiscard]] bool takes(const States& entry) const;
+
     // What the segment makes of some states; remembered.
     std::shared_ptr<const Explored> explore(const States& entry);
 

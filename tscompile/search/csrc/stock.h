@@ -23,6 +23,11 @@ class Stock {
     // The holding after a use in `placement`.
     Holding used(Holding holding, Placement placement);
 
+    // Whether there is such a holding.
+    [[nodiscard]] bool has(Holding holding) const {
+        return holding >= 0 && at(holding) < held_.size();
+    }
+
     [[nodiscard]] Placement root(Holding holding) const { return held_[at(holding)].root; }
 
     // What the reshards so far cost.

@@ -75,10 +75,35 @@ Options options(std::size_t span, const Values& inputs, const Values& outputs,
                 const Table& requires_, const Table& gives, const Numbers& prices) {
     require(requires_.shape(1) == prices.size() && gives.shape(1) == prices.size(),
             "a column of placements for each price");
+    require(prices.size() > 0, "no option");
     Options found{span, operands(inputs, requires_), operands(outputs, gives), {}, {}, {}};
     for (std::size_t i = 0; i < prices.size(); ++i)
         found.prices.push_back(price(prices(i)));
     return found;
+}
+
+void check_operands(const std::vector<Operand>& operands, const Segment::Stocks& stocks) {
+    for (const Operand& operand : operands) {
+        require(operand.value >= 0 && at(operand.value) < stocks.size(), "no such value");
+        checked(stocks[at(operand.value)]->trees().placements(), operand.placements);
+    }
+}
+
+// That all numbers name something.
+void check_segment(const Segment::Stocks& stocks, const std::vector<Values>& live,
+                   const std::vector<Values>& once, const Segment::Stages& stages) {
+    require(live.size() == stages.size() + 1 && once.size() == live.size(),
+            "live values before each operation and after the last");
+    for (const Values& values : live)
+        for (const Value value : values)
+            require(value >= 0 && at(value) < stocks.size(), "no such value");
+    for (std::size_t position = 0; position < stages.size(); ++position) {
+        for (const Options& one : stages[position]) {
+            require(one.span > 0 && position + one.span <= stages.size(), "no such operation");
+            check_operands(one.reads, stocks);
+            check_operands(one.gives, stocks);
+        }
+    }
 }
 
 nb::tuple held(const States& states, std::size_t row) {
@@ -168,10 +193,21 @@ void bind_segment(nb::module_& m) {
         .def_prop_ro("least", [](const Explored& self) { return number(self.least); })
         .def("passage", passage, "exit"_a);
     nb::class_<Segment>(m, "Segment")
-        .def(nb::init<Segment::Stocks, std::vector<Values>, const std::vector<Values>&,
-                      const Segment::Stages&>(),
-             "stocks"_a, "live"_a, "once"_a, "stages"_a)
-        .def("explore", &Segment::explore, "entry"_a);
+        .def(
+            "__init__",
+            [](Segment* self, Segment::Stocks stocks, std::vector<Values> live,
+               const std::vector<Values>& once, const Segment::Stages& stages) {
+                check_segment(stocks, live, once, stages);
+                new (self) Segment(std::move(stocks), std::move(live), once, stages);
+            },
+            "stocks"_a, "live"_a, "once"_a, "stages"_a)
+        .def(
+            "explore",
+            [](Segment& self, const States& entry) {
+                require(self.takes(entry), "no states of the values that are live at its entry");
+                return self.explore(entry);
+            },
+            "entry"_a);
 }
 
 } // namespace
