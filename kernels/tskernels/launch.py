@@ -150,10 +150,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class LaunchBuilder:
-    """Plans launches of functions of one module for one call."""
+    """Plans launches of functions of one module for one call; as `Function`, `rounds_products`."""
 
     module: str
     call: CallLayout
+    rounds_products: bool = False
 
     def inputs(self, *positions: int) -> tuple[Parameter, ...]:
         """Parameters for the inputs at `positions`; an absent one repeats input 0, unread."""
@@ -179,7 +180,6 @@ class LaunchBuilder:
         *,
         num_warps: int = 4,
         num_stages: int = 3,
-        rounds_products: bool = False,
         **constants: Constant,
     ) -> Launch:
         """A launch of function `name` on `grid`, of one to three dims.
@@ -196,7 +196,7 @@ class LaunchBuilder:
                 tuple(constants.items()),
                 num_warps,
                 num_stages,
-                rounds_products,
+                self.rounds_products,
             ),
             (x, y, z),
             tuple(p.address for p in parameters),

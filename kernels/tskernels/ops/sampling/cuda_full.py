@@ -122,11 +122,10 @@ def _full(call: CallLayout) -> LaunchPlan:
         "share": cut.share,
         "block_s": next_power_of_two(cut.splits),
     }
-    adjust = builder.launch(
+    adjust = LaunchBuilder(_FULL, call, rounds_products=True).launch(
         "adjust",
         grid,
         (*builder.inputs(0, 1, 2, 3, 4, 5), adjusted, tops, states, count),
-        rounds_products=True,
         logits_row=call.input(0).strides[0],
         mask_words=mask_words(columns),
         block=cut.block,
