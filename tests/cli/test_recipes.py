@@ -30,6 +30,7 @@ PUBLISHED = {
     "qwen3-235b-a22b": 235.1,
     "qwen3-30b-a3b": 30.5,
     "qwen3-8b": 8.19,
+    "qwen3-8b-fp8": 8.19,
 }
 DUMMY = [
     path for path in sorted(RECIPES.glob("*.yaml")) if "weights: dummy" in path.read_text("utf-8")
