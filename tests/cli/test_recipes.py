@@ -55,6 +55,18 @@ def test_a_recipe_asks_for_a_model_of_the_published_size(path: Path) -> None:
         assert path.stem == "llama-tiny-dummy"
 
 
+def test_the_fp8_recipe_has_the_published_bytes() -> None:
+    """8.79 GiB, by measurements of Qwen3-8B-FP8 that others published."""
+    row = next(
+        line
+        for line in (RECIPES / "README.md").read_text("utf-8").splitlines()
+        if "(qwen3-8b-fp8" in line
+    )
+    number, unit = row.split("|")[5].split()
+    assert unit == "GB"
+    assert float(number) * 1e9 / 2**30 == pytest.approx(8.79, abs=0.006)
+
+
 def test_every_config_is_used() -> None:
     used = {Path(load(path).model.config or "").stem for path in DUMMY}
     assert {path.stem for path in (RECIPES / "configs").glob("*.json")} == used
