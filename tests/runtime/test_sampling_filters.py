@@ -9,6 +9,8 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from transformers import (
     MinPLogitsWarper,
@@ -112,6 +114,42 @@ def test_extreme_temperatures_stay_finite(temperature: float) -> None:
     assert len(left.ids) >= 1
     assert np.isfinite(left.scores).all()
     assert left.scores.max() == 0.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("temperature", [1e-320, 1e-300, 1e-39, 1e-30, 1.0])
+def test_a_nucleus_of_scores_beyond_float32_is_the_most_likely_tokens(temperature: float) -> None:
+    """3e38 apart, or 1 apart at so low a temperature: the rest has no probability at all."""
+    apart = 3e38 if temperature == 1.0 else 1.0
+    logits = np.array([0.0, -apart, apart, apart, -1.1 * apart], np.float32)
+    left = candidates(logits, SamplingParams(1, temperature=temperature, top_p=0.999))
+    assert left.ids.tolist() == [2, 3]
+    assert left.scores.tolist() == [0.0, 0.0]
+    left = candidates(logits, SamplingParams(1, temperature=temperature, top_p=0.5))
+    assert left.ids.tolist() == [2]
+
+
+@pytest.mark.filterwarnings("error")
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.lists(st.floats(-(2.0**127), 2.0**127, width=32), min_size=1, max_size=40),
+    st.floats(5e-324, 1e300),
+    st.floats(1e-6, 1.0),
+)
+def test_any_finite_logits_have_the_nucleus_of_long_doubles(
+    logits: list[float], temperature: float, top_p: float
+) -> None:
+    left = candidates(
+        np.array(logits, np.float32), SamplingParams(1, temperature=temperature, top_p=top_p)
+    )
+    exact = np.array(logits, np.float32).astype(np.longdouble)
+    weights = np.exp((exact - exact.max()) / np.longdouble(temperature))
+    share = weights[left.ids].sum() / weights.sum()
+    assert share >= top_p * (1 - 1e-6)
+    least = weights[left.ids].min()
+    assert (share - least / weights.sum()) <= top_p * (1 + 1e-6)
+    dropped = np.delete(weights, left.ids)
+    assert (dropped <= least * (1 + 1e-6)).all()
 
 
 def test_presence_and_frequency_follow_the_published_formula() -> None:

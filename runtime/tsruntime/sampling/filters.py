@@ -14,6 +14,9 @@ from tsruntime.sampling.params import SamplingParams
 _NEAR: Final = -10.0
 """The nucleus nearly always lies within e**10 of the most likely token: sort only those first."""
 
+_NOTHING: Final = -104.0
+"""Here and below, exp rounds to 0 in float32: half of its least number is e**-103.97."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -66,16 +69,21 @@ def keep_top_p(given: Candidates, top_p: float) -> Candidates:
 
     At least one is kept. Of tokens that tie at the edge the lowest ids are kept.
     """
-    weights = np.exp(given.scores.astype(np.float32))
+    weights = _weights(given.scores)
     target = top_p * float(weights.sum(dtype=np.float64))
     near = given.scores > _NEAR
     if float(weights[near].sum(dtype=np.float64)) < target:
         near = np.ones_like(near)
     falling = np.sort(given.scores[near])[::-1]
-    reached = np.cumsum(np.exp(falling.astype(np.float32)), dtype=np.float64)
+    reached = np.cumsum(_weights(falling), dtype=np.float64)
     count = min(int(np.searchsorted(reached, target, side="left")) + 1, len(falling))
     edge = falling[count - 1]
     kept = given.scores > edge
     tied = np.flatnonzero(given.scores == edge)
     kept[tied[: count - int(kept.sum())]] = True
     return given.where(kept)
+
+
+def _weights(scores: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Unnormalised probabilities [n]; a low temperature takes scores far beyond any float32."""
+    return np.exp(np.maximum(scores, _NOTHING).astype(np.float32))
