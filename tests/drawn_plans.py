@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from checkpoints import FAMILIES, Family
 from compile_requests import tiny_model_config, tiny_request
+from fp8_checkpoints import quantization
 from hypothesis import strategies as st
 
 from tscompile.freeze.certificate import certify
@@ -81,6 +82,8 @@ class Dims:
     tokens: int = 8
     decodes: bool = False
     """Whether there is a decode bucket of one row, too."""
+    block: int = 0
+    """Width and height of the blocks that share a scale of e4m3 weights; 0: plain weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Setup:
             "num_hidden_layers": dims.layers,
             "vocab_size": dims.vocabulary,
             "hidden_size": heads * 2 * dims.hidden,
-            "intermediate_size": sizes.dense_tp * dims.width,
+            "intermediate_size": sizes.dense_tp * dims.width * max(1, dims.block),
             "num_attention_heads": heads,
             "num_key_value_heads": kv_heads,
             "head_dim": dims.head_dim,
@@ -109,7 +112,14 @@ class Setup:
             "mlp_bias": dims.bias,
             "max_position_embeddings": 512,
         }
-        return fields | self._of_family(heads)
+        return fields | self._quantized() | self._of_family(heads)
+
+    def _quantized(self) -> dict[str, Any]:
+        """Block-scaled weights, which experts cannot have."""
+        block = self.dims.block
+        if not block or self.family in SPARSE:
+            return {}
+        return {"quantization_config": quantization((block, block))}
 
     def _shared(self) -> int:
         """Ranks that have one KV head together; 1 where so many would not nest with the groups."""
@@ -260,6 +270,7 @@ def setups(worlds: Sequence[int]) -> st.SearchStrategy[Setup]:
         batch=st.integers(1, 4),
         tokens=st.integers(5, 16),
         decodes=flags,
+        block=st.sampled_from((0, 0, 2)),
     )
 
     def of(family: Family, world: int) -> st.SearchStrategy[Setup]:

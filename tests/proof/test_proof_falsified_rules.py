@@ -38,6 +38,7 @@ SHARED = Setup("llama3", ParallelSizes(4, 4, 4), replace(_DIMS, shared=2))
 SPARSE = Setup("qwen3_moe", ParallelSizes(4, 2, 2, 2, 2), _DIMS)
 AWAY = Setup("qwen3_moe", ParallelSizes(2, 1, 1, 1, 2), _DIMS)
 LATENT = Setup("deepseek", ParallelSizes(4, 2, 2, 1, 2), replace(_DIMS, layers=2))
+QUANTIZED = Setup("llama3", ParallelSizes(4, 2, 4), replace(_DIMS, block=2))
 SINKS = Setup("gpt_oss", ParallelSizes(4, 2, 2, 2, 2), replace(_DIMS, layers=2))
 
 OF_OP: Mapping[str, tuple[Setup, ...]] = {
@@ -48,6 +49,7 @@ OF_OP: Mapping[str, tuple[Setup, ...]] = {
     "latent_write": (LATENT,),
     "narrow": (LATENT,),
     "split": (LATENT,),
+    "scaled_linear": (QUANTIZED,),
 }
 """The setups that have the op, each in its own way; others are in every model."""
 
@@ -189,13 +191,15 @@ def passes_and_is_wrong(lie: Falsehood, monkeypatch: pytest.MonkeyPatch) -> bool
         Falsehood(SINKS, "experts", "strategies", 2, False, 8, REPLICATE),
         Falsehood(DENSE, "embedding", "strategies", 1, True, 0, REPLICATE),
         Falsehood(SINKS, "attention", "strategies", 0, False, 2, Shard(1)),
+        Falsehood(QUANTIZED, "scaled_linear", "strategies", 4, False, 2, PARTIAL),
     ],
     ids=lambda lie: f"{lie.op}-{lie.source}",
 )
 def test_lies_that_are_told_are_refused(lie: Falsehood, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler believes them, the checker not.
 
-    A bias on each rank, a sum that is whole, half a block table.
+    A bias on each rank, a sum that is whole, half a block table, scales that are zero but on one
+    rank.
     """
     plan, certificate = compiled(lie, monkeypatch)
     with pytest.raises(TsError, match="TS050"):

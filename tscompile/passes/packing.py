@@ -59,7 +59,7 @@ def _packs(draft: Draft, program: DraftProgram) -> dict[Pack, None]:
         for name in node.inputs:
             if name is not None:
                 readers[name] = readers.get(name, 0) + 1
-        if node.op in _PARTS and node.inputs[1] in draft.weights:
+        if node.op in _PARTS and all(w is None or w in draft.weights for w in node.inputs[1:]):
             groups.setdefault(_group_key(draft, node), []).append(node)
     return {
         _pack(group): None
@@ -82,14 +82,13 @@ def _in_blocks(draft: Draft, group: Sequence[Node]) -> bool:
 
 def _group_key(draft: Draft, node: Node) -> object:
     x, *operands = node.inputs
-    placed = tuple(None if w is None else draft.weights.get(w) for w in operands)
+    placed = tuple(None if w is None else draft.weights[w] for w in operands)
     return (
         x,
         node.op,
         tuple(sorted(node.attributes.items())),
         node.module.rpartition(".")[0],
         tuple(None if w is None else (w.placements, w.type.dtype) for w in placed),
-        all(w is None or w in draft.weights for w in operands),
     )
 
 
