@@ -1,6 +1,7 @@
 """Decode steps of an artifact on this machine's GPU, beside their floor and cuBLAS's linears.
 
-    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048] [--out FILE]
+    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048]
+        [--trust-pack DIGEST] [--out FILE]
 
 Of each decode program: milliseconds of a whole step (inputs written and copied, graphs, sampled
 tokens read), of the graphs alone, of each kind of draw, and of each kind of op in a graph of its
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 
 from tskernels.ops.sampling.words import DrawKind
-from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.schema import ArenaStorage, Op, Phase, Plan, Program, WeightStorage
@@ -32,7 +33,6 @@ from tsruntime.executor.batch import ForwardBatch, GroupBatch
 from tsruntime.executor.bind import VIEW_PIN
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
-from tsruntime.executor.launching import DeviceCode
 from tsruntime.executor.loading import DeviceWeights
 from tsruntime.graphs.cuda import CudaGraph
 from tsruntime.sampling.params import SamplingParams
@@ -74,11 +74,13 @@ def main() -> None:
     parser.add_argument("artifact", type=Path)
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--prefill", type=int, nargs="*", default=[])
+    parser.add_argument("--trust-pack", nargs="*", default=[])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     started = time.perf_counter()
     plan = load_plan(options.artifact)
-    code = DeviceCode(*load_launches(options.artifact, read_manifest(options.artifact), plan))
+    manifest = read_manifest(options.artifact)
+    code = load_code(options.artifact, manifest, plan, options.trust_pack)
     torch.set_grad_enabled(False)
     torch.zeros(1, device="cuda")
     at = time.perf_counter()

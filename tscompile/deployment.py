@@ -18,24 +18,28 @@ from tscompile.ir.request import (
 from tscompile.models import cache_layers
 from tscompile.models.config import ModelConfig, from_hf
 from tscompile.models.sizes import size_problems, token_bytes
+from tscompile.packs import GivenPack, open_packs
 from tscompile.passes.pipeline import CompileResult, compile_plan
 from tscompile.recipe import Recipe, check_model_length, check_parallel, kv_pages
+from tskernels.registry import REGISTRY
 from tskernels.schema import DType
 from tsruntime.artifact.schema import Plan, Target, part_tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A recipe with its checkpoint, what was asked of the compiler, and the plan it made."""
+    """A recipe with its checkpoint and packs, what was asked of the compiler, and its plan."""
 
     recipe: Recipe
     checkpoint: Checkpoint
+    packs: tuple[GivenPack, ...]
     request: CompileRequest
     result: CompileResult
 
 
 def requested(recipe: Recipe, checkpoint: Checkpoint | None = None) -> CompileRequest:
     """What a recipe asks of the compiler, checked against its model's config."""
+    REGISTRY.load_plugins()  # their kernels decide which fusions there are
     model = from_hf((checkpoint or open_checkpoint(recipe)).config)
     check_parallel(recipe, size_problems(model, _sizes(recipe)))
     check_model_length(recipe, model.max_positions)
@@ -46,8 +50,9 @@ def compile_recipe(
     recipe: Recipe, dump_dir: Path | None = None, policy: PolicyName = PolicyName.OURS
 ) -> Deployment:
     """Compile `recipe`; its checkpoint's headers are checked against the plan's weights."""
-    checkpoint = open_checkpoint(recipe)
-    request = replace(requested(recipe, checkpoint), dump_dir=dump_dir, policy=policy)
+    checkpoint, packs = open_checkpoint(recipe), open_packs(recipe)
+    names = tuple(given.pack.name for given in packs)
+    request = replace(requested(recipe, checkpoint), dump_dir=dump_dir, policy=policy, packs=names)
     model = request.model
     result = compile_plan(request)
     if not recipe.model.is_dummy:
@@ -59,7 +64,7 @@ def compile_recipe(
             where=recipe.where("model"),
             quantized=quantized_tensors(result.plan),
         )
-    return Deployment(recipe, checkpoint, request, result)
+    return Deployment(recipe, checkpoint, packs, request, result)
 
 
 def source_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tskernels import reference
 from tskernels.kernel import KernelSpec
 from tskernels.ops.attention import cuda as attention_cuda
+from tskernels.ops.attention import flashinfer as attention_flashinfer
 from tskernels.ops.attention import native as attention_native
 from tskernels.ops.attention import torch as attention_torch
 from tskernels.ops.collectives import communicator as collectives_communicator
@@ -38,6 +39,7 @@ from tskernels.ops.rotary import torch as rotary_torch
 SPECS: tuple[KernelSpec, ...] = (
     *reference.SPECS,
     *attention_cuda.SPECS,
+    *attention_flashinfer.SPECS,
     *attention_native.SPECS,
     *attention_torch.SPECS,
     *collectives_communicator.SPECS,

@@ -77,6 +77,8 @@ class KernelQuery:
     device: Device
     arch: str
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict[str, AttributeValue])
+    packs: tuple[str, ...] = ()
+    """Names of the kernel packs that the build was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ class KernelSpec:
 
     Of the kernels that fit, the highest band of `priority` wins (see `BANDS` and `selection`).
     `bind` is called once per op of each program, at load. A solution whose code the artifact holds
-    has `launches` instead, asked at build which compiled functions run a call, and `compiled`.
+    has `launches` instead, asked at build which compiled functions run a call, and `compiled`;
+    where that is code of a kernel pack, `pack` names it.
     """
 
     op: str
@@ -126,6 +129,7 @@ class KernelSpec:
     mode: Mode = "any"
     traits: tuple[Trait, ...] = ()
     launches: LaunchPlanner | None = None
+    pack: str | None = None
 
     @property
     def name(self) -> str:

@@ -86,11 +86,13 @@ class CallLayout:
 class Address:
     """What a pointer parameter of a launch points to.
 
-    `index` counts inputs or outputs; in the two shared areas it is an offset in bytes. `scratch`
-    holds anything between launches; `counters` are int32 zeros that every launch leaves zero.
+    `index` counts inputs or outputs; in areas it is an offset in bytes. `scratch` holds anything
+    between launches; `counters` are int32 zeros that every launch leaves zero. `step` is the call's
+    own: what its `prepare` wrote for this step, zeros before any. There, `host` is as much pinned
+    memory, and an input is its copy on the host.
     """
 
-    space: Literal["input", "output", "scratch", "counters"]
+    space: Literal["input", "output", "scratch", "counters", "step", "host"]
     index: int
 
 
@@ -129,12 +131,30 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class PackLaunch:
+    """A call of a function of a kernel pack, which launches what it likes on the stream."""
+
+    pack: str
+    function: str
+    addresses: tuple[Address, ...]
+    integers: tuple[int, ...]
+    reals: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """The launches of one call, in order, and the sizes in bytes of the shared areas they use."""
+    """What runs one call, in order, and the sizes in bytes of the areas that it uses.
+
+    After `launches` come those `from_pack`. Both can be recorded in a graph. `prepare` cannot: it
+    runs on the host before every step, from inputs alone, and fills the call's `step` area.
+    """
 
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
     counter_bytes: int = 0
+    from_pack: tuple[PackLaunch, ...] = ()
+    prepare: tuple[PackLaunch, ...] = ()
+    step_bytes: int = 0
 
 
 LaunchPlanner: TypeAlias = Callable[[CallLayout], LaunchPlan]

@@ -57,6 +57,8 @@ class Registry:
             raise ValueError(f"kernel {spec.name}: {spec.op} has no input {sorted(unknown)}")
         if (spec.bind is compiled) != (spec.launches is not None):
             raise ValueError(f"kernel {spec.name} needs either bind or launches")
+        if spec.pack is not None and spec.launches is None:
+            raise ValueError(f"kernel {spec.name} of pack {spec.pack} needs launches")
         if spec.name in self._specs:
             raise DuplicateKernelError(
                 f"kernel {spec.name} is registered twice",
@@ -82,6 +84,10 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """All pins, sorted."""
         return tuple(sorted(self._specs))
+
+    def packs(self) -> tuple[str, ...]:
+        """Names of the kernel packs that any kernel needs, sorted."""
+        return tuple(sorted({s.pack for s in self._specs.values() if s.pack is not None}))
 
     def load_plugins(self) -> tuple[str, ...]:
         """Let every installed plug-in register its kernels, once; the names of all plug-ins.

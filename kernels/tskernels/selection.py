@@ -52,6 +52,8 @@ def misfit(spec: KernelSpec, query: KernelQuery) -> str | None:
         return f"runs on {', '.join(capability.archs)}, not {query.arch}"
     if spec.mode not in ("any", query.mode):
         return f"is for {spec.mode}, not {query.mode}"
+    if spec.pack is not None and spec.pack not in query.packs:
+        return f"needs kernel pack {spec.pack}, which the recipe does not name"
     names = [argument.name for argument in OPS[spec.op].schema.inputs]
     for name, dtype in zip(names, query.dtypes, strict=True):
         taken = spec.signature.get(name)

@@ -6,9 +6,11 @@ ranks load while this process imports the server.
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
@@ -27,14 +29,35 @@ Job: TypeAlias = "Callable[[Engine, Intake], int]"
 _GRACE_SECONDS: Final = 1.0
 """For the ranks to end by themselves; nothing is in flight by then, so that force does no harm."""
 
+_TRUST: Final = "Run the native code of kernel packs with this digest; may be given several times."
+
 _SERVING: Final = ("host", "port", "served_model_name")
 _BENCH: Final = ("streams", "prompt_tokens", "tokens", "as_json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What ranks are started with: the artifact, and digests of kernel packs to trust."""
+
+    artifact: Path
+    trusted: tuple[str, ...]
+
+
+def _digests(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> object:
+    """Whole digests: the beginning of one would name libraries that nobody has looked at."""
+    for digest in given:
+        if re.fullmatch("[0-9a-f]{64}", digest) is None:
+            raise click.BadParameter(f"{digest!r} is no SHA-256 of 64 hexadecimal digits")
+    return given
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option(
+    "--trust-pack", "trusted", multiple=True, callback=_digests, metavar="SHA256", help=_TRUST
+)
 @click.option("--served-model-name", help="The model's name in the API. Default: the recipe's.")
 @click.option("--prompt", help="Answer this on standard output instead of serving.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without chat template.")
@@ -58,6 +81,7 @@ def main(
     artifact: Path,
     host: str,
     port: int,
+    trusted: tuple[str, ...],
     served_model_name: str | None,
     prompt: str | None,
     raw: bool,
@@ -74,13 +98,14 @@ def main(
     1 failure, 2 usage, 128 + signal where a second signal cut requests off.
     """
     _check_options(prompt is not None, bench, tuple(sampling))
+    started = _Start(artifact, trusted)
     try:
         if prompt is not None:
-            code = _run(artifact, None, _prompt_job(prompt, raw, sampling))
+            code = _run(started, None, _prompt_job(prompt, raw, sampling))
         elif bench:
-            code = _run(artifact, None, _bench_job(streams, prompt_tokens, tokens, as_json))
+            code = _run(started, None, _bench_job(streams, prompt_tokens, tokens, as_json))
         else:
-            code = _serve(artifact, host, port, served_model_name)
+            code = _serve(started, host, port, served_model_name)
     except TsError as error:
         click.echo(str(error), err=True)
         code = 1
@@ -107,7 +132,7 @@ def _check_options(prompt: bool, bench: bool, sampling: tuple[str, ...]) -> None
                 raise click.UsageError(f"{flag} goes with {reader}, not with {mode}")
 
 
-def _serve(artifact: Path, host: str, port: int, served_name: str | None) -> int:
+def _serve(started: _Start, host: str, port: int, served_name: str | None) -> int:
     from tsruntime.server.listen import bind  # see the module's docstring
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -120,7 +145,7 @@ def _serve(artifact: Path, host: str, port: int, served_name: str | None) -> int
 
             return serve(engine, intake, sock, host)
 
-        return _run(artifact, served_name, job)
+        return _run(started, served_name, job)
 
 
 def _end_before_serving(number: int, frame: FrameType | None) -> NoReturn:
@@ -150,16 +175,16 @@ def _bench_job(streams: int, prompt_tokens: int, tokens: int, as_json: bool) -> 
     return job
 
 
-def _run(artifact: Path, served_name: str | None, job: Job) -> int:
-    """Launch the ranks of `artifact`, do `job` with them, and end them."""
+def _run(started: _Start, served_name: str | None, job: Job) -> int:
+    """Launch the ranks, do `job` with them, and end them."""
     from tsruntime.workers.launch import launch
 
-    engine = launch(artifact)
+    engine = launch(started.artifact, started.trusted)
     code = 1
     try:
         from tsruntime.server.loading import load_intake  # while the ranks load
 
-        code = job(engine, load_intake(artifact, served_name))
+        code = job(engine, load_intake(started.artifact, served_name))
     finally:
         engine.stop(_GRACE_SECONDS if code == 0 else 0.0)
     return code

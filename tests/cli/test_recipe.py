@@ -45,6 +45,7 @@ def test_defaults_are_spelled_out(tmp_path: Path) -> None:
         "kv_cache:\n  page_size: 16\n  pages: 1025\n  host_pages: 0\n  dtype: float32\n"
         "limits:\n  max_model_len: 2048\n  max_batch: 8\n  token_budget: 256\n"
         "  steps_in_flight: 1\n"
+        "kernels:\n  packs: []\n"
         "chat: {}\n"
     )
 

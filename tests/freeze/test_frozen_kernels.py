@@ -11,7 +11,7 @@ from checkpoints import TinyHf
 from deployments import build, command, manifest, recipe, write_recipe
 
 from tsruntime.artifact.errors import ArtifactDamaged
-from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.schema import Plan
@@ -37,14 +37,15 @@ def kernel_files(artifact: Path) -> dict[str, bytes]:
 
 
 def load(artifact: Path, plan: Plan) -> None:
-    load_launches(artifact, read_manifest(artifact), plan)
+    load_code(artifact, read_manifest(artifact), plan)
 
 
 def test_every_op_is_launched_or_a_view(artifact: Path) -> None:
     plan = load_plan(artifact)
-    launches, code = load_launches(artifact, read_manifest(artifact), plan)
-    assert len(code) == len(launches.cubins) > 10
-    assert all(data.startswith(b"\x7fELF") for data in code)
+    code = load_code(artifact, read_manifest(artifact), plan)
+    launches = code.launches
+    assert len(code.cubins) == len(launches.cubins) > 10
+    assert all(data.startswith(b"\x7fELF") for data in code.cubins)
     for program in plan.programs:
         calls = launches.programs[program.name]
         host = {op.pin for op, call in zip(program.ops, calls.ops, strict=True) if call is None} - {

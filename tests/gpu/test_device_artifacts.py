@@ -16,14 +16,13 @@ from deployments import EngineClient, build, command, greedy, recipe, start
 
 from tskernels.device import cuda_arch
 from tsruntime.artifact.dummy import generate
-from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.weights import WeightStore
 from tsruntime.executor import loading
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
-from tsruntime.executor.launching import DeviceCode
 from tsruntime.executor.loading import DeviceWeights
 
 pytestmark = pytest.mark.gpu
@@ -57,7 +56,7 @@ def test_float32_gives_the_text_of_the_cpu(family: Family, tiny_hf: TinyHf, tmp_
 
 def executor_of(artifact: Path) -> DeviceExecutor:
     plan = load_plan(artifact)
-    code = DeviceCode(*load_launches(artifact, read_manifest(artifact), plan))
+    code = load_code(artifact, read_manifest(artifact), plan)
     weights = WeightStore(artifact, plan, 0, "cuda:0")
     torch.set_grad_enabled(False)
     return DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code)

@@ -16,7 +16,7 @@ from torch import Tensor
 from tskernels.cubin import compile_function
 from tskernels.device import CudaDevice, CudaKernel
 from tskernels.launch import DEPENDENT_LAUNCH, Address, Function, LaunchPlan
-from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.weights import WeightStore
@@ -26,7 +26,6 @@ from tsruntime.engine.messages import Submit, TokenOutput
 from tsruntime.executor.batch import ForwardBatch
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
-from tsruntime.executor.launching import DeviceCode
 from tsruntime.executor.output import StepOutput, Wait
 from tsruntime.sampling.params import SamplingParams
 
@@ -98,7 +97,7 @@ def executor(tiny_hf: TinyHf, tmp_path_factory: pytest.TempPathFactory) -> Devic
     contents["kv_cache"] = {"page_size": 16, "pages": 65}
     artifact = build(tmp_path_factory.mktemp("draws"), contents)
     plan = load_plan(artifact)
-    code = DeviceCode(*load_launches(artifact, read_manifest(artifact), plan))
+    code = load_code(artifact, read_manifest(artifact), plan)
     torch.set_grad_enabled(False)
     weights = WeightStore(artifact, plan, 0, "cuda:0")
     return DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code)

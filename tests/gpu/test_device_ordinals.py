@@ -11,12 +11,11 @@ from checkpoints import TinyHf
 from decode_batches import CUDA, batch_of
 from deployments import EngineClient, build, greedy, recipe, start
 
-from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
-from tsruntime.executor.launching import DeviceCode
 from tsruntime.executor.loading import DeviceWeights
 
 pytestmark = [pytest.mark.gpu, pytest.mark.two_gpus]
@@ -31,7 +30,7 @@ def artifact(tiny_hf: TinyHf, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def executor_on(artifact: Path, index: int) -> DeviceExecutor:
     plan = load_plan(artifact)
-    code = DeviceCode(*load_launches(artifact, read_manifest(artifact), plan))
+    code = load_code(artifact, read_manifest(artifact), plan)
     weights = DeviceWeights(artifact, plan, 0, f"cuda:{index}")
     torch.set_grad_enabled(False)
     return DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code, index)

@@ -42,7 +42,7 @@ def build(
     with activity("compiling and checking the checkpoint"):
         deployment = compile_recipe(loaded, dump_plans, PolicyName(policy))
     with activity("compiling kernels"):
-        kernels = freeze_kernels(deployment.result.plan)
+        kernels = freeze_kernels(deployment.result.plan, deployment.packs)
     destination = out or Path("artifacts") / loaded.name
     stored = stored_weights(deployment.result.plan)
     with progress_bar("writing weights", len(stored)) as progress:

@@ -1,4 +1,4 @@
-"""`tscompile kernels`: what is registered, and why an artifact's kernels were pinned."""
+"""`tscompile kernels`: what is registered, why an artifact's kernels were pinned, and packs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from pathlib import Path
 
 import click
 
+from tscompile.cli.progress import activity
 from tskernels.kernel import KernelSpec
 from tskernels.ops import OPS
+from tskernels.packs.compile import compile_pack
+from tskernels.packs.manifest import write_pack
+from tskernels.packs.sources import SOURCES
 from tskernels.registry import REGISTRY
 from tsruntime.artifact.load import verify
 
 
 @click.group()
 def kernels() -> None:
-    """List the kernels that may be pinned, or explain an artifact's pins."""
+    """List the kernels that may be pinned, explain an artifact's pins, or build a pack."""
 
 
 @kernels.command("list")
@@ -49,11 +53,29 @@ def explain(artifact: Path, op: str | None) -> None:
                 click.echo(f"    not {name}: {why}")
 
 
+@kernels.command("pack")
+@click.argument("name", type=click.Choice(sorted(SOURCES)))
+@click.option("--arch", default="sm_90", show_default=True, help="The GPU's architecture.")
+@click.option("--out", type=click.Path(path_type=Path), help="Default: packs/<name>-<arch>.")
+def pack(name: str, arch: str, out: Path | None) -> None:
+    """Compile kernel pack NAME by nvcc, which needs no GPU, and print its digest.
+
+    A recipe names the folder in kernels.packs; `tsrun` is told the digest by --trust-pack. Another
+    compilation gives another library, and another digest.
+    """
+    folder = out or Path("packs") / f"{name}-{arch}"
+    with activity(f"compiling kernel pack {name}"):
+        built, library = compile_pack(SOURCES[name], arch)
+    write_pack(folder, built, library)
+    click.echo(f"{folder}  {built.version}  {len(library) / 1e6:,.1f} MB  {built.digest}")
+
+
 def described(spec: KernelSpec) -> str:
     """Where a kernel runs, its mode, and its conditions, in one line."""
     device = spec.capability.device
     where = f"{device} ({', '.join(spec.capability.archs)})" if spec.capability.archs else device
     mode = [] if spec.mode == "any" else [f"{spec.mode} only"]
+    mode += [] if spec.pack is None else [f"from kernel pack {spec.pack}"]
     dtypes = sorted({dtype.value for taken in spec.signature.values() for dtype in taken})
     takes = [", ".join(dtypes)] if dtypes else []
     return "; ".join([where, *mode, *takes, *(trait.text for trait in spec.traits)])

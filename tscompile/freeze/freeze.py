@@ -120,10 +120,11 @@ def _manifest(stage: _Stage, deployment: Deployment) -> Manifest:
         (*_CONSUMED_PACKAGES, "triton") if plan.target.device == "cuda" else _CONSUMED_PACKAGES
     )
     versions: Mapping[str, str] = {name: version(name) for name in consumed}
+    packs = {f"pack {given.pack.name}": given.pack.digest for given in deployment.packs}
     return seal(
         plan.name,
         asdict(plan.target),
         dict(sorted(stage.files.items())),
-        dict(sorted(deployment.checkpoint.files.items())),
+        dict(sorted((packs | dict(deployment.checkpoint.files)).items())),
         {**versions, "python": platform.python_version()},
     )

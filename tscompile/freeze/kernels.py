@@ -1,27 +1,48 @@
-"""Freezing the kernels of a plan for a GPU: every launch as data, every function as a cubin."""
+"""Freezing the kernels of a plan for a GPU: every launch as data, functions as cubins or packs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from tscompile.ir.typing import for_one_rank
+from tscompile.packs import GivenPack
 from tskernels.cubin import compile_function
-from tskernels.launch import ALIGNED, DEPENDENT_LAUNCH, CallLayout, Function, LaunchPlan, Operand
+from tskernels.launch import (
+    ALIGNED,
+    DEPENDENT_LAUNCH,
+    CallLayout,
+    Function,
+    LaunchPlan,
+    Operand,
+    PackLaunch,
+)
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
 from tskernels.ops.sampling.cuda import plan_feed, plan_greedy
 from tskernels.ops.sampling.cuda_full import plan_draw, plan_past
 from tskernels.ops.sampling.words import DrawKind
+from tskernels.packs.errors import PackMisfit
+from tskernels.packs.manifest import Signature
 from tskernels.registry import REGISTRY, Registry
 from tskernels.schema import TensorType
 from tsruntime.artifact.digest import sha256_bytes
-from tsruntime.artifact.launches import Call, CubinFile, KernelLaunch, Launches, ProgramCalls
+from tsruntime.artifact.launches import (
+    Call,
+    CubinFile,
+    KernelLaunch,
+    Launches,
+    PackCall,
+    PackFile,
+    ProgramCalls,
+)
 from tsruntime.artifact.schema import (
     ArenaStorage,
     CacheGroup,
     CacheStorage,
+    InputStorage,
     Op,
     Plan,
     Program,
@@ -34,7 +55,7 @@ _AREA = 256
 
 @dataclass(frozen=True, slots=True)
 class FrozenKernels:
-    """The launches of a plan, and the code of every cubin by its file's name."""
+    """The launches of a plan, and the code of every cubin and pack by its file's name."""
 
     launches: Launches
     code: Mapping[str, bytes]
@@ -45,7 +66,9 @@ class _Freezer:
     """What has been frozen so far; equal calls and functions are frozen once."""
 
     plan: Plan
+    given: Mapping[str, GivenPack]
     registry: Registry = REGISTRY
+    packs: dict[str, PackFile] = field(default_factory=dict[str, PackFile])
     cubins: dict[Function, int] = field(default_factory=dict[Function, int])
     entries: list[CubinFile] = field(default_factory=list[CubinFile])
     code: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -73,13 +96,18 @@ class _Freezer:
         spec = None if op.pin == "view" else self.registry.resolve(op.pin)
         if spec is None or spec.launches is None:
             return None
-        layout = CallLayout(
+        plan = spec.launches(self._layout(program, op, values))
+        for prepared in plan.prepare:
+            _check_inputs(prepared, op, values)
+        return self._call(plan)
+
+    def _layout(self, program: Program, op: Op, values: Mapping[str, Value]) -> CallLayout:
+        return CallLayout(
             tuple(None if n is None else self._operand(program, values[n]) for n in op.inputs),
             tuple(self._operand(program, values[n]) for n in op.outputs),
             resolve_attributes(OPS[op.op].schema, for_one_rank(op.attributes)),
             self.plan.target.arch,
         )
-        return self._call(spec.launches(layout))
 
     def _operand(self, program: Program, value: Value) -> Operand:
         type_ = TensorType(value.dtype, value.shape)
@@ -100,8 +128,26 @@ class _Freezer:
         if plan not in self.calls:
             for launch in plan.launches:
                 self._function(launch.function)
+            for launch in (*plan.from_pack, *plan.prepare):
+                self._pack(launch)
             self.calls[plan] = len(self.calls)
         return self.calls[plan]
+
+    def _pack(self, launch: PackLaunch) -> None:
+        pack = self.given[launch.pack].pack
+        taken = Signature(len(launch.addresses), len(launch.integers), len(launch.reals))
+        if (offered := pack.functions.get(launch.function)) != taken:
+            what = "lacks" if offered is None else f"declares {offered} of"
+            raise PackMisfit(
+                f"kernel pack {pack.name} {pack.version} {what} {launch.function}, which is"
+                f" called with {taken}",
+                remedy="build the pack again with this version",
+                where=str(self.given[launch.pack].folder),
+            )
+        if pack.name not in self.packs:
+            file = f"kernels/{pack.name}-{pack.digest[:16]}.so"
+            self.packs[pack.name] = PackFile(file, pack.name, pack.version, pack.arch, pack.digest)
+            self.code[file] = self.given[launch.pack].library
 
     def _function(self, function: Function) -> None:
         if function in self.cubins:
@@ -113,25 +159,20 @@ class _Freezer:
         self.code[file] = cubin.data
 
 
-def freeze_kernels(plan: Plan) -> FrozenKernels | None:
+def freeze_kernels(plan: Plan, packs: Sequence[GivenPack] = ()) -> FrozenKernels | None:
     """Compile the kernels of `plan`; None for a CPU, whose kernels are the runtime's own.
 
+    Those of a pack come from `packs`: PackMisfit where one does not hold what is asked of it.
     TritonMissing and CubinError as `compile_function`.
     """
     if plan.target.device != "cuda":
         return None
-    freezer = _Freezer(plan)
+    freezer = _Freezer(plan, {given.pack.name: given for given in packs})
     programs = {program.name: freezer.program(program) for program in plan.programs}
     past = freezer.past()
-    early = plan.target.arch in DEPENDENT_LAUNCH
+    areas = accumulate((_rounded(call.step_bytes) for call in freezer.calls), initial=0)
     calls = tuple(
-        Call(
-            tuple(
-                KernelLaunch(freezer.cubins[x.function], x.grid, x.addresses, early)
-                for x in call.launches
-            )
-        )
-        for call in freezer.calls
+        _frozen(call, freezer, start) for call, start in zip(freezer.calls, areas, strict=False)
     )
     launches = Launches(
         arch=plan.target.arch,
@@ -141,8 +182,46 @@ def freeze_kernels(plan: Plan) -> FrozenKernels | None:
         past=past,
         scratch_bytes=_rounded(max(call.scratch_bytes for call in freezer.calls)),
         counter_bytes=_rounded(max(call.counter_bytes for call in freezer.calls)),
+        packs=tuple(freezer.packs.values()),
+        step_bytes=sum(_rounded(call.step_bytes) for call in freezer.calls),
     )
     return FrozenKernels(launches, freezer.code)
+
+
+def _frozen(plan: LaunchPlan, freezer: _Freezer, start: int) -> Call:
+    """A call whose step area begins at byte `start`."""
+    early, names = freezer.plan.target.arch in DEPENDENT_LAUNCH, list(freezer.packs)
+
+    def of_pack(launch: PackLaunch) -> PackCall:
+        addresses = tuple(
+            replace(x, index=x.index + start) if x.space in ("step", "host") else x
+            for x in launch.addresses
+        )
+        pack = names.index(launch.pack)
+        return PackCall(pack, launch.function, addresses, launch.integers, launch.reals)
+
+    return Call(
+        tuple(
+            KernelLaunch(freezer.cubins[x.function], x.grid, x.addresses, early)
+            for x in plan.launches
+        ),
+        tuple(map(of_pack, plan.from_pack)),
+        tuple(map(of_pack, plan.prepare)),
+    )
+
+
+def _check_inputs(prepared: PackLaunch, op: Op, values: Mapping[str, Value]) -> None:
+    """What runs on the host before a step reads inputs of the program alone, by their names.
+
+    All calls that are alike are prepared once, so that they must read the same ones.
+    """
+    for address in prepared.addresses:
+        if address.space == "input":
+            name = op.inputs[address.index]
+            assert name is not None, f"{op.module}: {prepared.function} reads what is absent"
+            storage = values[name].storage
+            assert isinstance(storage, InputStorage), f"{op.module}: {name} is no input"
+            assert storage.input == OPS[op.op].schema.inputs[address.index].name, storage
 
 
 def _strides(value: Value) -> tuple[int, ...]:

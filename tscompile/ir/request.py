@@ -64,7 +64,10 @@ class LimitsRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """One deployment. `dump_dir` receives `NN-pass.plan` after each pass where it is given."""
+    """One deployment. `dump_dir` receives `NN-pass.plan` after each pass where it is given.
+
+    Kernels of `packs`, by name, may be pinned.
+    """
 
     name: str
     model: ModelConfig
@@ -77,3 +80,4 @@ class CompileRequest:
     dummy_seed: int | None = None
     dump_dir: Path | None = None
     policy: PolicyName = PolicyName.OURS
+    packs: tuple[str, ...] = ()

@@ -15,13 +15,14 @@ from tskernels.selection import Selection, select
 VIEW_PIN = "view"
 
 
-def pin_kernels(draft: Draft) -> Draft:
+def pin_kernels(draft: Draft, packs: tuple[str, ...] = ()) -> Draft:
     """The draft with every pin, and one record for each distinct question, sorted by text.
 
-    Raises NoKernelError where no kernel fits.
+    Kernels that need a pack are pinned where it is one of `packs`. Raises NoKernelError where no
+    kernel fits.
     """
     selections: dict[str, tuple[str, Selection]] = {}
-    programs = tuple(_pinned(draft, program, selections) for program in draft.programs)
+    programs = tuple(_pinned(draft, program, packs, selections) for program in draft.programs)
     records = tuple(
         PinRecord(op, text, s.winner.name, s.reason, s.losers)
         for text, (op, s) in sorted(selections.items())
@@ -30,12 +31,15 @@ def pin_kernels(draft: Draft) -> Draft:
 
 
 def _pinned(
-    draft: Draft, program: DraftProgram, selections: dict[str, tuple[str, Selection]]
+    draft: Draft,
+    program: DraftProgram,
+    packs: tuple[str, ...],
+    selections: dict[str, tuple[str, Selection]],
 ) -> DraftProgram:
     def pin(node: Node) -> Node:
         if OPS[node.op].schema.kind is OpKind.VIEW:
             return node.pinned(VIEW_PIN)
-        query = _query(draft, program, node)
+        query = replace(_query(draft, program, node), packs=packs)
         text = describe(query)
         if text not in selections:
             selections[text] = (node.op, select(query))

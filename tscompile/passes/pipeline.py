@@ -168,7 +168,7 @@ def _stored(draft: Draft, asked: _Compilation) -> Draft:
     """The last passes: where values lie, and which kernels compute them."""
     passes = (
         (Stage.PLAN_MEMORY, partial(plan_memory, kv=asked.request.kv)),
-        (Stage.PIN_KERNELS, pin_kernels),
+        (Stage.PIN_KERNELS, partial(pin_kernels, packs=asked.request.packs)),
     )
     return _through(passes, draft, asked)
 

@@ -11,6 +11,7 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from .buckets import Buckets
 from .chat import Chat
+from .kernels import Kernels
 from .kv_cache import Float, KvCache
 from .limits import Limits
 from .model import Model
@@ -53,6 +54,8 @@ class Recipe(Section):
     kv_cache: KvCache
 
     limits: Limits
+
+    kernels: Kernels = Kernels()
 
     tokenizer: Annotated[
         str | None, Field(min_length=1), Default("the checkpoint's"), Vllm("--tokenizer")

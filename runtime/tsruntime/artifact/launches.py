@@ -1,11 +1,11 @@
-"""The launches of a plan for a GPU: `kernels/launches.json`, and the cubins that it names.
+"""The launches of a plan for a GPU: `kernels/launches.json`, the cubins and packs that it names.
 
 Everything that the runtime passes to the driver, but for addresses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tskernels.launch import Address
 from tskernels.ops.sampling.words import DrawKind
+from tskernels.packs.errors import PackMisfit, PackUntrusted
 from tsruntime.artifact.digest import canonical_json
 from tsruntime.artifact.errors import ArtifactDamaged
 from tsruntime.artifact.manifest import Manifest, verify_files
@@ -45,10 +46,38 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class PackFile:
+    """A kernel pack's library: its file in the artifact, and the digest that it is trusted by."""
+
+    file: str
+    name: str
+    version: str
+    arch: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackCall:
+    """A call of a function of the pack number `pack`, with all that it is passed."""
+
+    pack: int
+    function: str
+    addresses: tuple[Address, ...]
+    integers: tuple[int, ...]
+    reals: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
-    """The launches that run one op."""
+    """What runs one op: launches, then those from packs.
+
+    Before a step that has such a call, `prepare` runs once on the host, with copies of the op's
+    inputs there, and fills the `step` area (see `Address`).
+    """
 
     launches: tuple[KernelLaunch, ...]
+    from_pack: tuple[PackCall, ...] = ()
+    prepare: tuple[PackCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +97,7 @@ class ProgramCalls:
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """All launches of a plan, and the sizes of the two areas that they share (see `Address`).
+    """All launches of a plan, and the sizes of the areas that they use (see `Address`).
 
     `past` rebuilds a slot's counts and biases (outputs 0 and 1) from words (input 0).
     """
@@ -80,6 +109,17 @@ class Launches:
     past: int
     scratch_bytes: int
     counter_bytes: int
+    packs: tuple[PackFile, ...] = ()
+    step_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """The launches of a plan, and the code of its cubins and packs, each in their order."""
+
+    launches: Launches
+    cubins: tuple[bytes, ...]
+    packs: tuple[bytes, ...] = ()
 
 
 _ADAPTER = TypeAdapter(Launches)
@@ -90,10 +130,13 @@ def launches_bytes(launches: Launches) -> bytes:
     return canonical_json(_ADAPTER.dump_python(launches, mode="json"))
 
 
-def load_launches(path: Path, manifest: Manifest, plan: Plan) -> tuple[Launches, tuple[bytes, ...]]:
-    """The launches of the artifact at `path` and the code of each cubin, digests verified.
+def load_code(
+    path: Path, manifest: Manifest, plan: Plan, trusted: Collection[str] = ()
+) -> DeviceCode:
+    """The launches of the artifact at `path` and the code that they run, digests verified.
 
-    ArtifactDamaged where they are not what the manifest seals, or do not fit the plan.
+    ArtifactDamaged where they are not what the manifest seals, or do not fit the plan;
+    PackUntrusted where a pack's digest is not one of `trusted`.
     """
     verify_files(path, manifest, lambda name: name.startswith("kernels/"))
     if LAUNCHES not in manifest.files:
@@ -103,7 +146,24 @@ def load_launches(path: Path, manifest: Manifest, plan: Plan) -> tuple[Launches,
     except ValidationError as error:
         raise ArtifactDamaged(path, f"{LAUNCHES} does not fit its schema: {error}") from None
     _check(path, manifest, launches, plan)
-    return launches, tuple((path / cubin.file).read_bytes() for cubin in launches.cubins)
+    for pack in launches.packs:
+        _check_trust(path, pack, trusted)
+    return DeviceCode(
+        launches,
+        tuple((path / cubin.file).read_bytes() for cubin in launches.cubins),
+        tuple((path / pack.file).read_bytes() for pack in launches.packs),
+    )
+
+
+def _check_trust(path: Path, pack: PackFile, trusted: Collection[str]) -> None:
+    if pack.digest not in trusted:
+        told = f"only {', '.join(sorted(trusted))} is trusted" if trusted else "nothing is trusted"
+        raise PackUntrusted(
+            f"native code of kernel pack {pack.name} {pack.version} has sha256 {pack.digest}, but"
+            f" {told}",
+            remedy="if you know that digest from whoever built the pack, pass --trust-pack with it",
+            where=str(path),
+        )
 
 
 def _check(path: Path, manifest: Manifest, launches: Launches, plan: Plan) -> None:
@@ -111,9 +171,20 @@ def _check(path: Path, manifest: Manifest, launches: Launches, plan: Plan) -> No
         raise ArtifactDamaged(
             path, f"{LAUNCHES} is for {launches.arch}, the plan for {plan.target.arch}"
         )
-    for cubin in launches.cubins:
-        if cubin.file not in manifest.files:
-            raise ArtifactDamaged(path, f"{LAUNCHES} names {cubin.file}, which is not sealed")
+    for file in (*launches.cubins, *launches.packs):
+        if file.file not in manifest.files:
+            raise ArtifactDamaged(path, f"{LAUNCHES} names {file.file}, which is not sealed")
+    for pack in launches.packs:
+        if (found := manifest.files[pack.file].sha256) != pack.digest:
+            raise ArtifactDamaged(
+                path, f"{pack.file} has sha256 {found}, {LAUNCHES} says {pack.digest}"
+            )
+        if pack.arch != plan.target.arch:
+            raise PackMisfit(
+                f"kernel pack {pack.name} is for {pack.arch}, the plan for {plan.target.arch}",
+                remedy="build the artifact with the pack for its architecture",
+                where=str(path),
+            )
     for program in plan.programs:
         calls = launches.programs.get(program.name)
         if calls is None or len(calls.ops) != len(program.ops):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tskernels.ops.sampling.words import DrawKind
-from tsruntime.artifact.launches import Launches
+from tsruntime.artifact.launches import DeviceCode, Launches
 from tsruntime.artifact.schema import Plan, Program
 from tsruntime.artifact.weights import weight_bytes
 from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch
@@ -17,7 +17,7 @@ from tsruntime.executor.bind import Communicators, Memory, TensorStore, bind_val
 from tsruntime.executor.drawing import DrawStage, draw_bytes, draw_memory
 from tsruntime.executor.errors import DeviceTooSmall
 from tsruntime.executor.inputs import SLOTS, InputBuffers, ProgramInputs, program_inputs
-from tsruntime.executor.launching import Binder, DeviceCode, Kernels
+from tsruntime.executor.launching import Binder, Kernels
 from tsruntime.executor.output import StepOutput, Wait
 from tsruntime.graphs.cuda import CudaGraph
 from tsruntime.kv_cache.pool import KvPools, pool_bytes
@@ -43,11 +43,12 @@ class _BoundProgram:
 class _Stage:
     """Pinned host memory of one step in flight: inputs to `send`, and all about its draws.
 
-    `inputs` are each program's views of it. `ended` has come to pass when the last step has that
-    used it.
+    `inputs` are each program's views of it, and `prepare` what its kernels ask of the host then.
+    `ended` has come to pass when the last step has that used it.
     """
 
     inputs: tuple[ProgramInputs, ...]
+    prepare: tuple[Kernels, ...]
     send: Callable[[], None]
     draws: DrawStage
     ended: torch.cuda.Event
@@ -87,7 +88,7 @@ class DeviceExecutor:
         self._memory = memory  # graphs hold addresses alone
         self._draws = draw_memory(plan, self._stream.device)
         self._binder = Binder(plan, rank, communicators, code, self._stream)
-        self._past = code.launches.past
+        self._past, self._step_bytes = code.launches.past, code.launches.step_bytes
         self._stages = [self._stage() for _ in range(_IN_FLIGHT)]
         self._turn = 0
         self._programs = tuple(
@@ -159,6 +160,8 @@ class DeviceExecutor:
             bound = self._programs[batch.program]
             stage.inputs[batch.program].write(batch, self.tables)
             stage.send()
+            for prepare in stage.prepare[batch.program]:
+                prepare()
             stage.draws.send(draws)
             replay(bound.graph)
             replay(bound.draws[draws.kind])
@@ -194,8 +197,10 @@ class DeviceExecutor:
         device = self._binder.device
         buffers = InputBuffers(self.plan, pinned=True, beside=(SLOTS,))
         inputs = tuple(program_inputs(self.plan, p, buffers) for p in self.plan.programs)
+        lists = torch.zeros(self._step_bytes, dtype=torch.uint8, pin_memory=True)
+        prepare = tuple(self._binder.preparation(p, buffers, lists) for p in self.plan.programs)
         send = device.copy(self._inputs.flat, buffers.flat)
-        return _Stage(inputs, send, DrawStage(device, self._draws), torch.cuda.Event())
+        return _Stage(inputs, prepare, send, DrawStage(device, self._draws), torch.cuda.Event())
 
     def _bind(
         self, draws: Mapping[DrawKind, int], program: Program, memory: Memory
@@ -224,7 +229,7 @@ def check_memory(plan: Plan, launches: Launches, index: int) -> None:
         "KV cache": pool_bytes(plan.kv_cache),
         "arena": max(p.arena_bytes for p in plan.programs),
         "state of draws": draw_bytes(plan),
-        "shared areas": launches.scratch_bytes + launches.counter_bytes,
+        "areas of launches": launches.scratch_bytes + launches.counter_bytes + launches.step_bytes,
         "driver and libraries": SPARE_BYTES,
     }
     if sum(parts.values()) > free:

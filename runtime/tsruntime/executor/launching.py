@@ -1,10 +1,9 @@
-"""Binding calls of frozen cubins: what a graph records, and what is launched by itself."""
+"""Binding calls of frozen cubins and packs: what a graph records, and what runs by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,9 +11,11 @@ from torch import Tensor
 from tskernels.cubin import Cubin
 from tskernels.device import CudaDevice, CudaKernel
 from tskernels.launch import Address
-from tsruntime.artifact.launches import Call, Launches
-from tsruntime.artifact.schema import Op, Plan, Program
+from tskernels.packs.library import PackLibrary, Place
+from tsruntime.artifact.launches import Call, DeviceCode, PackCall
+from tsruntime.artifact.schema import InputStorage, Op, Plan, Program
 from tsruntime.executor.bind import VIEW_PIN, Communicators, bind_kernel
+from tsruntime.executor.inputs import InputBuffers
 
 Kernels: TypeAlias = tuple[Callable[[], None], ...]
 """Kernels without arguments, in order."""
@@ -22,19 +23,13 @@ Kernels: TypeAlias = tuple[Callable[[], None], ...]
 Operands: TypeAlias = Mapping[str, Sequence[Tensor | None]]
 """What a call's addresses count: its inputs and outputs."""
 
-
-@dataclass(frozen=True, slots=True)
-class DeviceCode:
-    """The launches of a plan, and the code of its cubins in their order."""
-
-    launches: Launches
-    cubins: tuple[bytes, ...]
+NO_AREAS: Final[Mapping[str, Tensor]] = {}
 
 
 class Binder:
     """Makes kernels of calls on one rank's device and stream.
 
-    The areas that launches share are zeros at the start.
+    The areas that launches use are zeros at the start. PackMisfit where a pack lacks a function.
     """
 
     def __init__(
@@ -50,6 +45,7 @@ class Binder:
         sizes = {
             "scratch": code.launches.scratch_bytes,
             "counters": code.launches.counter_bytes,
+            "step": code.launches.step_bytes,
         }
         self._areas = {
             name: torch.zeros(size, dtype=torch.uint8, device=stream.device)
@@ -61,6 +57,11 @@ class Binder:
             self.device.load(Cubin(data, file.symbol, file.shared_bytes, file.num_warps))
             for file, data in zip(code.launches.cubins, code.cubins, strict=True)
         ]
+        self._packs = [
+            PackLibrary(file.name, data)
+            for file, data in zip(code.launches.packs, code.packs, strict=True)
+        ]
+        self._place = Place(stream.device_index, stream.cuda_stream)
 
     def program(self, program: Program, values: Mapping[str, Tensor], fed: Operands) -> Kernels:
         """The kernels of `program`, views left out, after the one that feeds it."""
@@ -74,10 +75,32 @@ class Binder:
                 found.append(bind_kernel(op, values, plan.mesh, self._rank, self._communicators))
         return tuple(found)
 
+    def preparation(self, program: Program, inputs: InputBuffers, host: Tensor) -> Kernels:
+        """What runs on the host before each step of `program`, once its `inputs` are written.
+
+        `inputs` and `host`, as large as the step areas, are pinned, and that step's own.
+        """
+        named = {
+            value.name: inputs.tensor(value.storage.input, program)
+            for value in program.values
+            if isinstance(value.storage, InputStorage)
+        }
+        found: dict[int, Kernels] = {}
+        calls = self._launches.programs[program.name].ops
+        for op, number in zip(program.ops, calls, strict=True):
+            if number is not None and number not in found:
+                operands = {"input": [named.get(name or "") for name in op.inputs]}
+                found[number] = self._prepared(number, operands, host)
+        return tuple(kernel for kernels in found.values() for kernel in kernels)
+
+    def _prepared(self, number: int, operands: Operands, host: Tensor) -> Kernels:
+        steps = self._launches.calls[number].prepare
+        return tuple(self._of_pack(step, operands, {"host": host}) for step in steps)
+
     def call(self, number: int, operands: Operands) -> Kernels:
         """The launches of call `number` of the plan's."""
         call: Call = self._launches.calls[number]
-        return tuple(
+        launches = tuple(
             self._kernels[launch.cubin].bind(
                 launch.grid,
                 [self._pointer(address, operands) for address in launch.addresses],
@@ -85,10 +108,21 @@ class Binder:
             )
             for launch in call.launches
         )
+        return launches + tuple(self._of_pack(each, operands, {}) for each in call.from_pack)
 
-    def _pointer(self, address: Address, operands: Operands) -> int:
-        if address.space in self._areas:
-            return self._areas[address.space].data_ptr() + address.index
+    def _of_pack(
+        self, call: PackCall, operands: Operands, beside: Mapping[str, Tensor]
+    ) -> Callable[[], None]:
+        pointers = [self._pointer(address, operands, beside) for address in call.addresses]
+        library = self._packs[call.pack]
+        return library.bind(call.function, pointers, call.integers, call.reals, self._place)
+
+    def _pointer(
+        self, address: Address, operands: Operands, beside: Mapping[str, Tensor] = NO_AREAS
+    ) -> int:
+        areas = {**self._areas, **beside}
+        if address.space in areas:
+            return areas[address.space].data_ptr() + address.index
         tensor = operands[address.space][address.index]
         if tensor is None:
             raise TypeError(f"{address.space} {address.index} is missing")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -156,8 +156,11 @@ class Workers:
             time.sleep(0.01)
 
 
-def launch(artifact: Path) -> Workers:
-    """Start the ranks of the artifact at `artifact`; they load it and then report `Ready`."""
+def launch(artifact: Path, trusted: Sequence[str] = ()) -> Workers:
+    """Start the ranks of the artifact at `artifact`; they load it and then report `Ready`.
+
+    Of kernel packs they load those whose digest is `trusted`.
+    """
     world = load_serving(artifact).world
     started = time.monotonic()
     rendezvous = tempfile.mkdtemp(prefix="tsrun-") if world > 1 else ""
@@ -177,6 +180,7 @@ def launch(artifact: Path) -> Workers:
             control=far.fileno(),
             commands=commands.fileno() if index == 0 else -1,
             started=started,
+            trusted=tuple(trusted),
         )
         ranks.append(_Rank(index, _spawn(settings, inherited, environment), control))
         for end in inherited:

@@ -22,7 +22,7 @@ from tskernels.device import cuda_arch
 from tskernels.platform import cpu_arch, set_num_threads
 from tskernels.registry import REGISTRY
 from tsruntime.artifact.errors import TargetMismatch
-from tsruntime.artifact.launches import load_launches
+from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.proof.checker import check_proof
@@ -44,7 +44,6 @@ from tsruntime.executor.collectives import (
 from tsruntime.executor.device import DeviceExecutor
 from tsruntime.executor.errors import PeerLostError
 from tsruntime.executor.executor import Executor
-from tsruntime.executor.launching import DeviceCode
 from tsruntime.executor.loading import DeviceWeights
 from tsruntime.executor.output import Runner
 from tsruntime.workers.errors import PlanMismatch, ReplicasNotServed
@@ -157,7 +156,7 @@ def _bind(settings: RankSettings, plan: Plan, store: Store) -> Runner:
     communicators = connect_mesh(plan, rank, store, SILENCE_TIMEOUT)
     if plan.target.device == "cpu":
         return Executor(plan, rank, WeightStore(path, plan, rank), communicators)
-    code = DeviceCode(*load_launches(path, read_manifest(path), plan))
+    code = load_code(path, read_manifest(path), plan, settings.trusted)
     weights = DeviceWeights(path, plan, rank, f"cuda:{rank}")
     return DeviceExecutor(plan, rank, weights, communicators, code, rank)
 

@@ -19,7 +19,7 @@ class RankSettings:
     """One rank's place. File descriptors are inherited; `commands` is -1 on ranks other than 0.
 
     `rendezvous` is a folder where the ranks meet, empty in a world of one. `started` is the
-    launcher's `time.monotonic()`, in seconds.
+    launcher's `time.monotonic()`, in seconds. `trusted` are digests of kernel packs.
     """
 
     artifact: str
@@ -30,6 +30,7 @@ class RankSettings:
     control: int
     commands: int
     started: float
+    trusted: tuple[str, ...] = ()
 
     def to_argument(self) -> str:
         """The settings as one command-line argument."""
