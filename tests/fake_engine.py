@@ -38,10 +38,12 @@ from tsruntime.engine.messages import (
     Submit,
     TokenOutput,
 )
+from tsruntime.sampling.params import TokenLogprobs
 
 CommandPipe: TypeAlias = "Connection[list[Command], list[Event]]"
 EventPipe: TypeAlias = "Connection[list[Event], list[Command]]"
 Reply: TypeAlias = Callable[[Submit], Sequence[int]]
+Score: TypeAlias = Callable[[int, int], TokenLogprobs]
 
 EOS: Final = "<|im_end|>"
 MAX_MODEL_LEN: Final = 200
@@ -74,6 +76,18 @@ def echo(submit: Submit) -> Sequence[int]:
     return submit.tokens * repeats
 
 
+def score(token: int, count: int) -> TokenLogprobs:
+    """Of a token by its number: likeliest of all where it is even, else behind all that are shown.
+
+    The tokens shown beside it have the numbers after it.
+    """
+    behind = 0 if token % 2 == 0 else count
+    others = [token + 1 + place for place in range(count)]
+    ids = [token, *others[:-1]] if count and not behind else others
+    top = tuple((id_, -0.125 * (place + 1)) for place, id_ in enumerate(ids))
+    return TokenLogprobs(-0.125 * (behind + 1), top)
+
+
 class FakeEngine:
     """What `tsruntime.server.frontend.Engine` asks for, and knobs for the test."""
 
@@ -85,6 +99,7 @@ class FakeEngine:
         self.connection, self._far = Pipe(duplex=True)
         self._lifeline, self._life = os.pipe()
         self.reply = reply
+        self.score: Score = score
         self.refuse: Callable[[Submit], str | None] = lambda submit: None
         self.step_seconds = step_seconds
         self.cached_tokens = 0
@@ -192,7 +207,8 @@ class FakeEngine:
         if finish is not None:
             del self._live[live.submit.id]
             self.finished.append(live.submit.id)
-        return TokenOutput(live.submit.id, token, finish, self.cached_tokens)
+        scored = None if params.logprobs is None else self.score(token, params.logprobs)
+        return TokenOutput(live.submit.id, token, finish, self.cached_tokens, scored)
 
 
 def train_tokenizer() -> Tokenizer:

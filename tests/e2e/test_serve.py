@@ -7,9 +7,12 @@ import signal
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import openai
 import pytest
+import torch
 from deployments import build, recipe
 from tsrun_process import Server, serving
 
@@ -74,6 +77,60 @@ def test_a_seed_repeats_a_sampled_answer(server: Server) -> None:
 
     assert sampled(1) == sampled(1)
     assert len({sampled(seed) for seed in range(4)}) > 1
+
+
+def test_log_probabilities_are_the_raw_model_s(server: Server, smollm2_reference: Any) -> None:
+    """Whatever temperature, filters and biases the tokens are drawn with."""
+    prompt = [504, 3575, 282, 4649, 314]
+    answer = server.client.completions.create(
+        model="under-test",
+        prompt=prompt,
+        max_tokens=6,
+        temperature=0.7,
+        top_p=0.9,
+        seed=5,
+        frequency_penalty=1.5,
+        logit_bias={"7042": -100},
+        logprobs=5,
+        extra_body={"return_token_ids": True, "ignore_eos": True},
+    )
+    (choice,) = answer.choices
+    found = choice.logprobs
+    assert found is not None
+    ids: list[int] = (choice.model_extra or {})["token_ids"]
+    with torch.no_grad():
+        logits = smollm2_reference(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+    expected = logits.double().log_softmax(-1)
+    drawn = expected[range(len(ids)), ids]
+    np.testing.assert_allclose(found.token_logprobs or [], drawn, atol=1e-3)
+    for shown, row, own in zip(found.top_logprobs or [], expected, drawn, strict=True):
+        top = row.topk(5).values.tolist()
+        wanted = top if float(own) in top else [*top, float(own)]
+        np.testing.assert_allclose(sorted(shown.values(), reverse=True), wanted, atol=1e-3)
+
+
+def test_a_bias_bans_a_token_and_the_model_s_own_mind_is_told(server: Server) -> None:
+    def ask(bias: dict[str, int]) -> Any:
+        return server.client.chat.completions.create(
+            model="under-test",
+            messages=[{"role": "user", "content": QUESTION}],
+            temperature=0,
+            max_tokens=8,
+            logprobs=True,
+            top_logprobs=1,
+            logit_bias=bias,
+            extra_body={"return_token_ids": True},
+        ).choices[0]
+
+    free = ask({})
+    assert free.message.content == "The capital of France is Paris."
+    content = free.logprobs.content
+    assert b"".join(bytes(one.bytes) for one in content).decode() == free.message.content
+    place = [one.token for one in content].index(" Paris")
+    banned = ask({str(free.model_extra["token_ids"][place]): -100})
+    assert "Paris" not in banned.message.content
+    assert banned.logprobs.content[place].top_logprobs[0].token == " Paris"
+    assert banned.logprobs.content[place].logprob < content[place].logprob
 
 
 def test_a_prompt_too_long_is_refused_and_the_server_lives(server: Server) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import openai
 import pytest
-from fake_engine import CHAT_TEMPLATE, FakeEngine, echo, train_tokenizer, write_artifact
+from fake_engine import CHAT_TEMPLATE, FakeEngine, echo, score, train_tokenizer, write_artifact
 from served_app import ServedApp
 from tokenizers import Tokenizer
 
@@ -45,6 +45,7 @@ def served(served_for_module: ServedApp) -> ServedApp:
     """The module's server, its engine echoing prompts at full speed again."""
     engine = served_for_module.engine
     engine.reply, engine.step_seconds, engine.cached_tokens = echo, 0.0, 0
+    engine.score = score
     engine.refuse = lambda submit: None
     return served_for_module
 

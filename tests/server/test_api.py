@@ -267,7 +267,9 @@ BAD_COMPLETIONS: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"prompt": [1] * 201}, "prompt", "has 201 tokens, but max_model_len is 200"),
     ({"prompt": "a", "max_tokens": 0}, "max_tokens", "equal to 1 (got 0)"),
     ({"prompt": "a", "max_tokens": 200}, "max_tokens", "200, but the largest for this prompt of 1"),
-    ({"prompt": "a", "logprobs": 2}, "logprobs", "logprobs is not supported"),
+    ({"prompt": "a", "logprobs": 6}, "logprobs", "less than or equal to 5 (got 6)"),
+    ({"prompt": "a", "logit_bias": {"400": 1}}, "logit_bias", "400, outside the vocabulary of"),
+    ({"prompt": "a", "prompt_logprobs": 1}, "prompt_logprobs", "is not supported"),
 )
 BAD_CHATS: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"messages": hello("user"), "tools": [1]}, "tools", "tools is not supported"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from tsruntime.server.detokenizer import Detokenizer
+from tsruntime.server.pieces import Pieces
 from tsruntime.server.tokenizer import TextTokenizer
 
 TEXTS = (
@@ -72,6 +73,48 @@ def test_pieces_join_to_the_text_in_whole_characters(
     assert "".join(found) == text_tokenizer.decode(ids)
     assert not [piece for piece in found if "\ufffd" in piece]
     assert found[-1] == ""
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_bytes_of_tokens_join_to_the_text(text_tokenizer: TextTokenizer, text: str) -> None:
+    ids = text_tokenizer.encode("the " + text, add_special_tokens=False)
+    found = [text_tokenizer.pieces[id_] for id_ in ids]
+    assert b"".join(piece.data or b"" for piece in found).decode().lstrip(" ") == "the " + text
+    whole = [piece for piece in found if "\\x" not in piece.name]
+    assert all(piece.name.encode() == piece.data for piece in whole)
+    assert all(piece.legacy_name == piece.name for piece in whole)
+    parts = [piece for piece in found if "\\x" in piece.name]
+    assert bool(parts) == ("🙂" in text or "東" in text or "\u0301" in text)
+    for piece in parts:
+        assert piece.data is not None
+        assert piece.legacy_name == "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece.data)
+
+
+def test_tokens_that_show_in_no_text_have_a_name_and_no_bytes(
+    tokenizer: Tokenizer, text_tokenizer: TextTokenizer
+) -> None:
+    special = text_tokenizer.encode("<s>", add_special_tokens=False)
+    if len(special) == 1:
+        piece = text_tokenizer.pieces[special[0]]
+        assert (piece.name, piece.legacy_name, piece.data) == ("<s>", "<s>", None)
+    unknown = text_tokenizer.pieces[100_000]
+    assert (unknown.name, unknown.data) == ("token_id:100000", None)
+
+
+def test_added_tokens_that_are_not_special_have_bytes(tokenizer: Tokenizer) -> None:
+    own = Tokenizer.from_str(tokenizer.to_str())
+    own.add_tokens([AddedToken("<é think>")])  # pyright: ignore[reportUnknownMemberType]
+    ids = own.encode("a<é think>b").ids
+    pieces = Pieces(own)
+    assert len(ids) == 3
+    assert [pieces[id_].data for id_ in ids] == [b"a", "<é think>".encode(), b"b"]
+
+
+@given(ids=st.lists(st.integers(3, 399), max_size=40))
+def test_any_bytes_join_to_what_decoding_gives(tokenizer: Tokenizer, ids: list[int]) -> None:
+    pieces = Pieces(tokenizer)
+    joined = b"".join(pieces[id_].data or b"" for id_ in ids)
+    assert joined.decode(errors="replace") == tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("text", TEXTS)

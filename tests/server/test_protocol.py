@@ -51,6 +51,16 @@ def refuse(chat: bool, **fields: Any) -> ApiError:
         ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"model": 5}, "model"),
+        ({"logit_bias": [5]}, "logit_bias"),
+        ({"logit_bias": {"five": 1}}, "logit_bias"),
+        ({"logit_bias": {"05": 1}}, "logit_bias"),
+        ({"logit_bias": {"-5": 1}}, "logit_bias"),
+        ({"logit_bias": {"\u0665": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": "1"}}, "logit_bias[5]"),
+        ({"logit_bias": {"5": True}}, "logit_bias[5]"),
+        ({"logit_bias": {"5": 100.5}}, "logit_bias[5]"),
+        ({"logit_bias": {"6": 0, "5": -101}}, "logit_bias[5]"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
     ],
 )
 @pytest.mark.parametrize("chat", [False, True])
@@ -58,6 +68,41 @@ def test_bad_values_are_named_and_quoted(chat: bool, fields: dict[str, Any], par
     error = refuse(chat, **fields)
     assert error.param == param
     assert param in error.message
+
+
+@pytest.mark.parametrize(
+    ("chat", "fields", "param"),
+    [
+        (False, {"logprobs": -1}, "logprobs"),
+        (False, {"logprobs": 6}, "logprobs"),
+        (False, {"logprobs": True}, "logprobs"),
+        (True, {"logprobs": 1}, "logprobs"),
+        (True, {"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        (True, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        (True, {"top_logprobs": 3}, "top_logprobs"),
+        (True, {"logprobs": False, "top_logprobs": 3}, "top_logprobs"),
+    ],
+)
+def test_numbers_of_log_probabilities_are_bounded(
+    chat: bool, fields: dict[str, Any], param: str
+) -> None:
+    error = refuse(chat, **fields)
+    assert error.param == param
+    assert param in error.message
+
+
+def test_biases_and_log_probabilities_are_read() -> None:
+    body = {"prompt": "a", "logit_bias": {"5": -100, "7": 2.5}, "logprobs": 5}
+    completion = parse_completion(json.dumps(body).encode())
+    assert completion.logit_bias == {5: -100.0, 7: 2.5}
+    assert completion.likeliest == 5
+    for fields, likeliest in (
+        ({"logprobs": True, "top_logprobs": 20}, 20),
+        ({"logprobs": True}, 0),
+        ({"logprobs": False, "top_logprobs": 0}, None),
+        ({}, None),
+    ):
+        assert parse_chat(json.dumps({"messages": USER, **fields}).encode()).likeliest == likeliest
 
 
 def test_message_says_what_is_wrong_and_what_came() -> None:
@@ -125,17 +170,14 @@ def test_text_parts_are_joined_and_empty_fields_of_answers_ignored() -> None:
     [
         (True, {"tools": [{"type": "function", "function": {"name": "f"}}]}),
         (True, {"tool_choice": "auto"}),
-        (True, {"logprobs": True}),
-        (True, {"top_logprobs": 3}),
         (True, {"modalities": ["audio"]}),
         (True, {"reasoning_effort": "high"}),
         (True, {"chat_template": "x"}),
-        (False, {"logprobs": 0}),
         (False, {"echo": True}),
         (False, {"best_of": 2}),
         (False, {"suffix": "x"}),
         (False, {"tools": []}),
-        *((chat, {"logit_bias": {"5": 1}}) for chat in (False, True)),
+        *((chat, {"prompt_logprobs": 0}) for chat in (False, True)),
         *((chat, {"response_format": {"type": "json_object"}}) for chat in (False, True)),
         *((chat, {"guided_regex": "a"}) for chat in (False, True)),
         *((chat, {"store": True}) for chat in (False, True)),

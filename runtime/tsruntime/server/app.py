@@ -20,6 +20,7 @@ from tsruntime.server.errors import ApiError
 from tsruntime.server.frontend import Frontend
 from tsruntime.server.intake import GenerationRequest, Intake
 from tsruntime.server.metrics import CONTENT_TYPE, exposition
+from tsruntime.server.pieces import Pieces
 from tsruntime.server.protocol import SamplingRequest, parse_chat, parse_completion
 from tsruntime.server.wire import ChatWire, CompletionWire, Identity, Wire
 
@@ -39,6 +40,7 @@ class Api:
     intake: Intake
     draining: Callable[[], bool]
     created: int
+    pieces: Pieces
 
     async def health(self, request: Request) -> Response:
         """200 while requests are served, else 503."""
@@ -69,13 +71,15 @@ class Api:
         """`/v1/completions`."""
         body = await read_body(request)
         parsed, sequences = await _prepare(body, parse_completion, self.intake.completion)
-        return self._answer(parsed, sequences, CompletionWire(self._identity("cmpl", parsed)))
+        wire = CompletionWire(self._identity("cmpl", parsed), self.pieces)
+        return self._answer(parsed, sequences, wire)
 
     async def chat(self, request: Request) -> Response:
         """`/v1/chat/completions`."""
         body = await read_body(request)
         parsed, sequences = await _prepare(body, parse_chat, self.intake.chat)
-        return self._answer(parsed, sequences, ChatWire(self._identity("chatcmpl", parsed)))
+        wire = ChatWire(self._identity("chatcmpl", parsed), self.pieces)
+        return self._answer(parsed, sequences, wire)
 
     def _answer(
         self, parsed: SamplingRequest, sequences: list[GenerationRequest], wire: Wire
@@ -95,6 +99,7 @@ class Api:
             self.intake.name,
             usage_in_stream=_wants_usage(parsed),
             token_ids=bool(parsed.return_token_ids) or self.intake.tokenizer is None,
+            likeliest=parsed.likeliest,
         )
 
     def _card(self) -> dict[str, object]:
@@ -109,7 +114,9 @@ class Api:
 
 def build_app(frontend: Frontend, intake: Intake, draining: Callable[[], bool]) -> Starlette:
     """The application. It answers once the server listens, which is when the engine is ready."""
-    api = Api(frontend, intake, draining, int(time.time()))
+    tokenizer = intake.tokenizer
+    pieces = tokenizer.pieces if tokenizer else Pieces(None)
+    api = Api(frontend, intake, draining, int(time.time()), pieces)
     return Starlette(
         routes=[
             Route("/health", api.health),

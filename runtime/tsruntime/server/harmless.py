@@ -1,7 +1,7 @@
 """Parameters that this server does not act on, and the values that ask for nothing.
 
-Any other value is refused: a client that asks for tools or log-probabilities and silently gets
-none would be wrong without knowing it. `null` asks for nothing anywhere.
+Any other value is refused: a client that asks for tools or a grammar and silently gets none would
+be wrong without knowing it. `null` asks for nothing anywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ SAMPLING: Final[dict[str, tuple[object, ...] | None]] = {
     "prompt_cache_retention": None,
     "service_tier": ("auto", "default"),
     "store": (False,),
-    "logit_bias": ({},),
     "prompt_logprobs": (),
     "length_penalty": (1.0,),
     "use_beam_search": (False,),
@@ -43,12 +42,9 @@ SAMPLING: Final[dict[str, tuple[object, ...] | None]] = {
 COMPLETION: Final[dict[str, tuple[object, ...] | None]] = {
     "best_of": (1,),
     "echo": (False,),
-    "logprobs": (),
     "suffix": ("",),
 }
 CHAT: Final[dict[str, tuple[object, ...] | None]] = {
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "tools": ([],),
     "tool_choice": ("none",),
     "parallel_tool_calls": (True, False),

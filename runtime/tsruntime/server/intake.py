@@ -131,6 +131,7 @@ class Intake:
         if stop and self.tokenizer is None:
             raise ApiError("stop strings need a tokenizer; use stop_token_ids", param="stop")
         self._check_ids(request.stop_token_ids or (), "stop_token_ids")
+        self._check_ids(request.logit_bias or (), "logit_bias")
         expanded: list[GenerationRequest] = []
         for prompt in prompts:
             params = self._params(request, self._limit(request, len(prompt), default_tokens))
@@ -190,6 +191,8 @@ class Intake:
             frequency_penalty=_first(request.frequency_penalty, 0.0),
             stop_token_ids=stop_token_ids,
             min_tokens=request.min_tokens,
+            logit_bias=tuple((request.logit_bias or {}).items()),
+            logprobs=request.likeliest,
         )
 
 

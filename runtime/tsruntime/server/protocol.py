@@ -6,15 +6,21 @@ A parameter that this server does not act on is refused by name unless its value
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from tsruntime.sampling.params import LOGIT_BIAS_MOST, TOP_LOGPROBS_MOST
 from tsruntime.server.errors import ApiError
 from tsruntime.server.harmless import CHAT, COMPLETION, SAMPLING, Harmless, refuse_extras
 
 Prompt: TypeAlias = str | tuple[int, ...]
+Bias: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
+Biases: TypeAlias = Annotated[dict[int, Bias], Field(max_length=LOGIT_BIAS_MOST)]
+
+LEGACY_LOGPROBS_MOST: Final = 5
+"""The most `logprobs` that OpenAI's completions take; `top_logprobs` of chat goes further."""
 
 
 def _list(value: object) -> list[object] | None:
@@ -53,6 +59,14 @@ def _stops(value: object) -> tuple[str, ...]:
     if items is None or not all(isinstance(item, str) and item for item in items):
         raise PydanticCustomError("stop", "must be a string or a list of strings, none empty")
     return tuple(cast("list[str]", items))
+
+
+def _biases(value: object) -> dict[int, object]:
+    """Keys of JSON are strings: token ids, each spelled in the one way that numbers are."""
+    given = cast("dict[str, object]", value) if isinstance(value, dict) else None
+    if given is None or not all(key.isdecimal() and key == str(int(key)) for key in given):
+        raise PydanticCustomError("biases", "must be an object from token ids to numbers")
+    return {int(key): bias for key, bias in given.items()}
 
 
 def _content(value: object) -> str:
@@ -112,6 +126,7 @@ class SamplingRequest(ApiModel):
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     stop: Annotated[tuple[str, ...], BeforeValidator(_stops), Field(max_length=64)] | None = None
     stop_token_ids: list[int] | None = Field(None, max_length=64)
+    logit_bias: Annotated[Biases, BeforeValidator(_biases)] | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     return_token_ids: bool | None = None
@@ -121,6 +136,11 @@ class SamplingRequest(ApiModel):
         """The parameter that limits the output, and its value if it was given."""
         return "max_tokens", self.max_tokens
 
+    @property
+    def likeliest(self) -> int | None:
+        """How many likeliest tokens to show beside each token; None without log-probabilities."""
+        return None
+
 
 class CompletionRequest(SamplingRequest):
     """Body of `/v1/completions`."""
@@ -129,6 +149,12 @@ class CompletionRequest(SamplingRequest):
 
     prompt: Annotated[tuple[Prompt, ...], BeforeValidator(_prompts)]
     add_special_tokens: bool = True
+    logprobs: int | None = Field(None, ge=0, le=LEGACY_LOGPROBS_MOST)
+
+    @property
+    def likeliest(self) -> int | None:
+        """`logprobs`."""
+        return self.logprobs
 
 
 class ChatMessage(ApiModel):
@@ -149,6 +175,8 @@ class ChatCompletionRequest(SamplingRequest):
     add_generation_prompt: bool = True
     add_special_tokens: bool = False
     chat_template_kwargs: dict[str, object] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=TOP_LOGPROBS_MOST)
 
     @property
     def limit(self) -> tuple[str, int | None]:
@@ -156,6 +184,11 @@ class ChatCompletionRequest(SamplingRequest):
         if self.max_completion_tokens is not None:
             return "max_completion_tokens", self.max_completion_tokens
         return super().limit
+
+    @property
+    def likeliest(self) -> int | None:
+        """`top_logprobs`, where `logprobs` asks for any."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
 
 RequestT = TypeVar("RequestT", bound=SamplingRequest)
@@ -169,6 +202,8 @@ def parse_completion(body: bytes) -> CompletionRequest:
 def parse_chat(body: bytes) -> ChatCompletionRequest:
     """Raises ApiError with everything that is wrong with `body`."""
     request = _checked(_parse(ChatCompletionRequest, body))
+    if request.top_logprobs and not request.logprobs:
+        raise ApiError("top_logprobs needs `logprobs` to be true", param="top_logprobs")
     for place, message in enumerate(request.messages):
         refuse_extras(message.model_extra, {}, where=f"messages[{place}].")
     return request

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from tsruntime.engine.messages import FinishReason, TokenOutput
 from tsruntime.server.detokenizer import Detokenizer
 from tsruntime.server.intake import GenerationRequest
+from tsruntime.server.scores import Scored, Scores
 from tsruntime.server.stops import StopMatcher
 from tsruntime.server.tokenizer import TextTokenizer
 
@@ -23,6 +24,7 @@ class Delta:
     text: str
     tokens: list[int]
     finish: FinishReason | None
+    scored: list[Scored]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class Usage:
         }
 
 
+Gain: TypeAlias = tuple[str, list[Scored], FinishReason | None]
+"""Text to show, tokens with log-probabilities that it makes known, and why the sequence ends."""
+
+
 class LiveSequence:
     """The state of one sequence: its held-back text and its counts."""
 
@@ -52,29 +58,41 @@ class LiveSequence:
         self.cached_tokens = 0
         self._detokenizer = Detokenizer(tokenizer, request.tokens) if tokenizer else None
         self._stops = StopMatcher(request.stop, include=request.include_stop)
+        self._scores = None if request.params.logprobs is None else Scores()
 
-    def push(self, output: TokenOutput) -> tuple[str, FinishReason | None]:
-        """Text to show after `output`, and why the sequence ends here, if it does."""
+    def push(self, output: TokenOutput) -> Gain:
+        """What there is to show after `output`."""
         self.generated += 1
         self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
         if output.finish is FinishReason.STOP:  # the stop token's own text is not shown
             return self._end("", output.finish)
         text = self._detokenizer.push(output.token) if self._detokenizer else ""
+        if self._scores is not None and output.logprobs is not None:
+            self._scores.add(output.token, text, output.logprobs)
         if text and self.request.stop and self.generated >= self.request.params.min_tokens:
             text, stopped = self._stops.push(text)
             if stopped:
-                return text, FinishReason.STOP
+                return self._gain(text, FinishReason.STOP)
         if output.finish is not None:
             return self._end(text, output.finish)
-        return text, None
+        return self._gain(text, None)
 
-    def _end(self, text: str, finish: FinishReason) -> tuple[str, FinishReason]:
+    def _end(self, text: str, finish: FinishReason) -> Gain:
         """`text` and all that was held back, a stop string in it still counting."""
         rest = self._detokenizer.finish() if self._detokenizer else ""
         last, stopped = self._stops.push(rest)
         if stopped:
-            return text + last, FinishReason.STOP
-        return text + last + self._stops.finish(), finish
+            return self._gain(text + last, FinishReason.STOP)
+        text, scored, _ = self._gain(text + last + self._stops.finish(), finish)
+        if self._scores is not None:
+            scored += self._scores.finish()
+        return text, scored, finish
+
+    def _gain(self, text: str, finish: FinishReason | None) -> Gain:
+        if self._scores is None:
+            return text, [], finish
+        shown = self._scores.show(text) if self._detokenizer else self._scores.finish()
+        return text, shown, finish
 
 
 class TokenStream:
@@ -99,14 +117,15 @@ class TokenStream:
 
     def push(self, index: int, output: TokenOutput) -> FinishReason | None:
         """Take one token of sequence `index`; says why the sequence ended, if it did."""
-        text, finish = self._sequences[index].push(output)
+        text, scored, finish = self._sequences[index].push(output)
         delta = self._pending.get(index)
         if delta is None:
-            self._pending[index] = Delta(index, text, [output.token], finish)
+            self._pending[index] = Delta(index, text, [output.token], finish, scored)
         else:
             delta.text += text
             delta.tokens.append(output.token)
             delta.finish = finish
+            delta.scored += scored
         if finish is not None:
             self._running -= 1
         self._news.set()

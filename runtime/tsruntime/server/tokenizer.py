@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from tsruntime.server.pieces import Pieces
+
 
 class TextTokenizer:
     """A tokenizer.json as transformers applies it: special tokens spelled out in text count."""
@@ -18,6 +20,7 @@ class TextTokenizer:
         self._tokenizer.no_padding()
         self._bos_token_id = bos_token_id
         added = self._tokenizer.get_added_tokens_decoder()
+        self.pieces = Pieces(self._tokenizer)
         self._special = frozenset(id_ for id_, token in added.items() if token.special)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:

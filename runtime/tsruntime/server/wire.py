@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tsruntime.engine.messages import FinishReason
+from tsruntime.server.logprobs import Json, chat_logprobs, legacy_logprobs
+from tsruntime.server.pieces import Pieces
+from tsruntime.server.scores import Scored
 from tsruntime.server.stream import Delta, Usage
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -30,11 +33,13 @@ class Choice:
     text: list[str] = field(default_factory=list[str])
     tokens: list[int] = field(default_factory=list[int])
     finish: FinishReason | None = None
+    scored: list[Scored] = field(default_factory=list[Scored])
 
     def add(self, delta: Delta) -> None:
         """Append what came."""
         self.text.append(delta.text)
         self.tokens.extend(delta.tokens)
+        self.scored.extend(delta.scored)
         self.finish = delta.finish
 
 
@@ -60,21 +65,31 @@ class Wire(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What every chunk of one answer repeats, and which options shape it."""
+    """What every chunk of one answer repeats, and which options shape it.
+
+    `likeliest` tokens are shown beside each with its log-probability; None where none is asked for.
+    """
 
     id: str
     created: int
     model: str
     usage_in_stream: bool = False
     token_ids: bool = False
+    likeliest: int | None = None
 
     @classmethod
     def new(
-        cls, prefix: str, model: str, *, usage_in_stream: bool = False, token_ids: bool = False
+        cls,
+        prefix: str,
+        model: str,
+        *,
+        usage_in_stream: bool = False,
+        token_ids: bool = False,
+        likeliest: int | None = None,
     ) -> Identity:
         """A fresh id (`cmpl-…`), as of now."""
         id_ = f"{prefix}-{uuid.uuid4().hex}"
-        return cls(id_, int(time.time()), model, usage_in_stream, token_ids)
+        return cls(id_, int(time.time()), model, usage_in_stream, token_ids, likeliest)
 
     def body(self, kind: str, choices: Sequence[object]) -> dict[str, object]:
         """An answer or chunk of type `kind`."""
@@ -100,8 +115,9 @@ class Identity:
 class CompletionWire:
     """`/v1/completions`."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, pieces: Pieces) -> None:
         self._identity = identity
+        self._pieces = pieces
         self._before, self._after = identity.frame("text_completion")
 
     def begin(self, choices: int) -> bytes:
@@ -112,7 +128,8 @@ class CompletionWire:
         """One event, unless there is nothing to tell."""
         if not (delta.text or delta.finish or self._identity.token_ids):
             return b""
-        choice = self._choice(delta.index, delta.text, delta.finish, delta.tokens)
+        shown = self._logprobs(delta.scored) if delta.scored else None
+        choice = self._choice(delta.index, delta.text, delta.finish, delta.tokens, shown)
         return f"{self._before}{dumps(choice)}{self._after}".encode()
 
     def usage(self, usage: Usage) -> bytes:
@@ -123,42 +140,60 @@ class CompletionWire:
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """The JSON body."""
         listed = [
-            self._choice(index, "".join(choice.text), choice.finish, choice.tokens)
+            self._choice(
+                index,
+                "".join(choice.text),
+                choice.finish,
+                choice.tokens,
+                self._logprobs(choice.scored),
+            )
             for index, choice in enumerate(choices)
         ]
         body = self._identity.body("text_completion", listed)
         return dumps({**body, "usage": usage.body()}).encode()
 
     def _choice(
-        self, index: int, text: str, finish: FinishReason | None, tokens: Sequence[int]
-    ) -> dict[str, object]:
+        self,
+        index: int,
+        text: str,
+        finish: FinishReason | None,
+        tokens: Sequence[int],
+        logprobs: Json | None,
+    ) -> Json:
         return {
             "index": index,
             "text": text,
-            "logprobs": None,
+            "logprobs": logprobs,
             "finish_reason": finish,
             **self._identity.ids(tokens),
         }
+
+    def _logprobs(self, scored: Sequence[Scored]) -> Json | None:
+        asked = self._identity.likeliest is not None
+        return legacy_logprobs(scored, self._pieces) if asked else None
 
 
 class ChatWire:
     """`/v1/chat/completions`."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, pieces: Pieces) -> None:
         self._identity = identity
+        self._pieces = pieces
         self._before, self._after = identity.frame("chat.completion.chunk")
 
     def begin(self, choices: int) -> bytes:
         """The role of each choice."""
         delta = {"role": "assistant", "content": ""}
-        return b"".join(self._event(index, delta, None, {}) for index in range(choices))
+        return b"".join(self._event(index, delta, None, None, {}) for index in range(choices))
 
     def chunk(self, delta: Delta) -> bytes:
         """One event, unless there is nothing to tell."""
         if not (delta.text or delta.finish or self._identity.token_ids):
             return b""
         content = {"content": delta.text} if delta.text else {}
-        return self._event(delta.index, content, delta.finish, self._identity.ids(delta.tokens))
+        shown = self._logprobs(delta.scored) if delta.scored else None
+        ids = self._identity.ids(delta.tokens)
+        return self._event(delta.index, content, delta.finish, shown, ids)
 
     def usage(self, usage: Usage) -> bytes:
         """The usage event."""
@@ -175,7 +210,7 @@ class ChatWire:
                     "content": "".join(choice.text),
                     "refusal": None,
                 },
-                "logprobs": None,
+                "logprobs": self._logprobs(choice.scored),
                 "finish_reason": choice.finish,
                 **self._identity.ids(choice.tokens),
             }
@@ -189,7 +224,13 @@ class ChatWire:
         index: int,
         delta: dict[str, str],
         finish: FinishReason | None,
-        ids: dict[str, object],
+        logprobs: Json | None,
+        ids: Json,
     ) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish, **ids}
-        return f"{self._before}{dumps(choice)}{self._after}".encode()
+        choice: Json = {"index": index, "delta": delta, "logprobs": logprobs}
+        text = dumps({**choice, "finish_reason": finish, **ids})
+        return f"{self._before}{text}{self._after}".encode()
+
+    def _logprobs(self, scored: Sequence[Scored]) -> Json | None:
+        asked = self._identity.likeliest is not None
+        return chat_logprobs(scored, self._pieces) if asked else None
