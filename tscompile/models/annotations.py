@@ -84,17 +84,21 @@ def stacks_of(module: nn.Module) -> Mapping[str, str]:
     return cast("Mapping[str, str]", getattr(module, "stacks", {}))
 
 
-def checkpoint_names(model: nn.Module) -> dict[int, str]:
-    """Checkpoint names of a model's parameters by identity: a shared one has its first name.
+def checkpoint_name(path: str, module: nn.Module, attribute: str) -> str:
+    """Checkpoint name of the parameter `attribute` of the module at `path`.
 
     `model.layers.3.mlp.gate.weight`; of a stack `model.layers.3.mlp.experts.{}.up_proj.weight`.
     """
+    local = stacks_of(module).get(attribute, attribute)
+    return f"{path}.{local}" if path else local
+
+
+def checkpoint_names(model: nn.Module) -> dict[int, str]:
+    """Checkpoint names of a model's parameters by identity: a shared one has its first name."""
     names: dict[int, str] = {}
     for path, module in cast("Iterable[tuple[str, nn.Module]]", model.named_modules()):
-        stacks = stacks_of(module)
         for attribute, tensor in module.named_parameters(recurse=False):
-            local = stacks.get(attribute, attribute)
-            names.setdefault(id(tensor), f"{path}.{local}" if path else local)
+            names.setdefault(id(tensor), checkpoint_name(path, module, attribute))
     return names
 
 

@@ -190,7 +190,7 @@ def _traced(request: CompileRequest) -> Graph:
     with torch.device("meta"):
         model = build(request.model)
     check_blocks(model, request.parallel)
-    return trace(model, "selected")
+    return trace(model, "selected", copying=True)
 
 
 def _check(draft: Draft, stage: Stage, asked: _Compilation) -> None:

@@ -3,61 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any, cast
 
 from torch import fx
 
 from tscompile.ir.graph import Node, layer_of
+from tscompile.trace.copies import Copy
 from tskernels.ops import Op
 
 
-@dataclass
-class Converted:
-    """Nodes in order, every tensor's name, and the values that come from outside, as read."""
-
-    nodes: tuple[Node, ...] = ()
-    output: str = ""
-    inputs: tuple[str, ...] = ()
-    names: dict[fx.Node, str] = field(default_factory=dict[fx.Node, str])
-
-    def name(self, node: fx.Node) -> str:
-        """The name of the value that an fx node stands for."""
-        return self.names[node]
-
-
-def convert(graph: fx.Graph, module_of: Mapping[fx.Node, str], leaves: Set[str]) -> Converted:
+def convert(
+    graph: fx.Graph,
+    module_of: Mapping[fx.Node, str],
+    copies: Mapping[fx.Node, Copy],
+    leaves: Set[str],
+) -> Converted:
     """Name every op's output after its module: `layers.3.q_proj`, `layers.3.rotary_1`.
 
     Of an op with several: `layers.3.route.ids`.
     """
-    result = Converted()
-    nodes: list[Node] = []
-    read: dict[str, None] = {}
-    taken: set[str] = set()
-    parts: dict[fx.Node, tuple[str, ...]] = {}
+    result = Converted(leaves)
     for node in graph.nodes:
         match node.op:
             case "placeholder" | "get_attr":
                 result.names[node] = cast("str", node.meta["value"])
-            case "call_function" if node.target is getitem:
-                source, index = cast("tuple[fx.Node, int]", node.args)
-                result.names[node] = parts[source][index]
             case "call_function":
-                op = cast("Op[..., Any]", node.target)
-                module = module_of[node]
-                name = _unique(_value_name(module, op.schema.name, leaves), taken)
-                inputs = tuple(None if a is None else result.names[a] for a in _inputs(node))
-                read.update(dict.fromkeys(i for i in inputs if i and i not in taken))
-                outputs = _outputs(name, op.schema.outputs)
-                taken.update((name, *outputs))
-                result.names[node], parts[node] = outputs[0], outputs
-                nodes.append(Node(op.schema.name, inputs, outputs, dict(node.kwargs), module))
+                result.add(node, module_of[node], result.names)
+            case "call_module":
+                result.copy(node, copies[node], module_of)
             case _:
                 result.output = result.names[cast("fx.Node", node.args[0])]
-    result.nodes, result.inputs = tuple(nodes), tuple(read)
     return result
+
+
+class _CopyNames(dict[fx.Node, str]):
+    """Names of a copy's values, by the fx nodes of the call that it copies."""
+
+    def __init__(self, copy: Copy, outer: Mapping[fx.Node, str]) -> None:
+        super().__init__({here: outer[there] for here, there in copy.inputs.items()})
+        self._tensors, self._outer = copy.tensors, outer
+
+    def __missing__(self, node: fx.Node) -> str:
+        name = self._outer[node]
+        return self._tensors.get(name, name)
+
+
+class Converted:
+    """Nodes in order, every tensor's name, and the values that come from outside, as read."""
+
+    def __init__(self, leaves: Set[str]) -> None:
+        self.nodes: list[Node] = []
+        self.output = ""
+        self.inputs: dict[str, None] = {}
+        self.names: dict[fx.Node, str] = {}
+        self._leaves = leaves
+        self._copies: dict[fx.Node, _CopyNames] = {}
+        self._taken: set[str] = set()
+        self._attributes: dict[fx.Node, dict[str, Any]] = {}
+        self._outputs: dict[str, tuple[str, ...]] = {}
+
+    def name(self, node: fx.Node, copy: fx.Node | None = None) -> str:
+        """The name of the value that an fx node stands for, or stands for in a copy."""
+        return (self.names if copy is None else self._copies[copy])[node]
+
+    def add(self, node: fx.Node, module: str, names: dict[fx.Node, str]) -> None:
+        """Append what a call of a function is; `names` knows its inputs, and is told of it."""
+        if node.target is getitem:
+            source, index = cast("tuple[fx.Node, int]", node.args)
+            names[node] = self._outputs[names[source]][index]
+            return
+        schema = cast("Op[..., Any]", node.target).schema
+        name = self._unique(self._value_name(module, schema.name))
+        inputs = tuple([None if a is None else names[a] for a in _inputs(node)])
+        self.inputs.update(dict.fromkeys(i for i in inputs if i and i not in self._taken))
+        outputs = _outputs(name, schema.outputs)
+        self._taken.update((name, *outputs))
+        names[node], self._outputs[outputs[0]] = outputs[0], outputs
+        attributes = self._attributes.get(node)
+        if attributes is None:
+            attributes = self._attributes[node] = dict(node.kwargs)
+        self.nodes.append(Node(schema.name, inputs, outputs, attributes, module))
+
+    def copy(self, node: fx.Node, copy: Copy, module_of: Mapping[fx.Node, str]) -> None:
+        """Append what a copy's recorded call did."""
+        names = self._copies[node] = _CopyNames(copy, self.names)
+        for one in copy.of.nodes:
+            if one.op == "call_function":
+                self.add(one, copy.moved(module_of[one]), names)
+        self.names[node] = names[copy.of.result]
+
+    def _value_name(self, module: str, op: str) -> str:
+        layer = layer_of(module)
+        last = module.rpartition(".")[2] if module in self._leaves else op
+        return last if layer is None else f"layers.{layer}.{last}"
+
+    def _unique(self, name: str) -> str:
+        taken = self._taken
+        if name not in taken:
+            return name
+        return next(f"{name}_{n}" for n in range(1, len(taken) + 2) if f"{name}_{n}" not in taken)
 
 
 def _outputs(name: str, schema: tuple[str, ...]) -> tuple[str, ...]:
@@ -67,15 +112,3 @@ def _outputs(name: str, schema: tuple[str, ...]) -> tuple[str, ...]:
 
 def _inputs(node: fx.Node) -> tuple[fx.Node | None, ...]:
     return cast("tuple[fx.Node | None, ...]", node.args)
-
-
-def _value_name(module: str, op: str, leaves: Set[str]) -> str:
-    layer = layer_of(module)
-    last = module.rpartition(".")[2] if module in leaves else op
-    return last if layer is None else f"layers.{layer}.{last}"
-
-
-def _unique(name: str, taken: Set[str]) -> str:
-    if name not in taken:
-        return name
-    return next(f"{name}_{n}" for n in range(1, len(taken) + 2) if f"{name}_{n}" not in taken)

@@ -40,8 +40,11 @@ def fold(graph: Graph, lead: int, trail: int) -> Graph:
     return _only(graph, kept, Names(number.__getitem__), repeats)
 
 
-def _keys(graph: Graph) -> list[Hashable]:
-    """For each layer what it consists of; nothing where layers do not simply follow one another."""
+def _keys(graph: Graph) -> list[int]:
+    """A number for each layer, the same for equal ones.
+
+    Nothing where layers do not simply follow one another.
+    """
     groups = [(layer, [*run]) for layer, run in groupby(graph.nodes, lambda n: layer_of(n.module))]
     layers = [layer for layer, _ in groups]
     nodes = {layer: run for layer, run in groups if layer is not None}
@@ -51,10 +54,12 @@ def _keys(graph: Graph) -> list[Hashable]:
         return []
     parameters = _by_layer((layer_of(p.name), p) for p in graph.parameters)
     edges = _by_layer((layer_of(edge.module), edge) for edge in graph.edges)
-    return [
+    keys = (
         (graph.caches[layer], _key(layer, run, parameters.get(layer, []), edges.get(layer, [])))
         for layer, run in nodes.items()
-    ]
+    )
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def _by_layer(items: Iterable[tuple[int | None, T]]) -> dict[int | None, list[T]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from operator import getitem
 from typing import Any, Literal, cast
 
@@ -11,47 +12,51 @@ from torch import Tensor, fx, nn
 from tscompile.ir.errors import AnnotationError, TraceError
 from tscompile.ir.graph import Constant, Graph, ModuleEdges, Parameter, cache_name
 from tscompile.models.annotations import (
-    Boundary,
     CausalLM,
     ForwardInputs,
     boundary_of,
-    checkpoint_names,
     placements_of,
     quantized_of,
     stacks_of,
     wide_of,
 )
-from tscompile.trace.convert import convert
+from tscompile.trace.convert import Converted, convert
+from tscompile.trace.copies import Call, Copy, Crossing, Recorded, copied, is_layer
+from tscompile.trace.modules import BUFFERS, PARAMETERS, held, modules_of, tensor_names
 from tskernels.ops import Op
 
 _PLAIN_INPUTS = ("token_ids", "positions", "query_starts", "seq_lens")
 
 
-def trace(model: CausalLM, rows: Literal["all", "selected"]) -> Graph:
+def trace(model: CausalLM, rows: Literal["all", "selected"], *, copying: bool = False) -> Graph:
     """The graph of `model`'s forward, for all rows of a batch or the selected ones only.
 
-    The model is on meta: nothing is computed, no weight is read. Raises TraceError where forward
-    does anything but call modules and ops.
+    The model is on meta: nothing is computed, no weight is read. With `copying`, of layers that are
+    equal modules but the first is run. Raises TraceError where forward does anything but call
+    modules and ops.
     """
     assert isinstance(model, nn.Module)
-    modules, names = _modules(model), _tensor_names(model)
-    tracer = _Tracer(model, rows, modules, names)
-    recorded = tracer.trace(model)
-    converted = convert(recorded, tracer.module_of, tracer.leaves)
+    modules = modules_of(model)
+    names = tensor_names(modules)
+    tracer = _Tracer(model, rows, modules, names, copying=copying)
+    recorded = tracer.trace(type(model).forward)  # of a function: tensors it knows by `names`
+    converted = convert(recorded, tracer.module_of, tracer.copies, tracer.leaves)
     used = set(converted.inputs)
-    edges = tuple(
-        ModuleEdges(path, converted.name(source), converted.name(result), boundary)
-        for path, (source, result, boundary) in tracer.crossings.items()
-    )
     return Graph(
         inputs=tuple(i for i in tracer.inputs if i in used),
         parameters=tuple(_parameters(modules, names, used)),
-        constants=tuple(_constants(model, used)),
+        constants=tuple(_constants(modules, names, used)),
         caches=model.cache_layers,
-        nodes=converted.nodes,
-        edges=edges,
+        nodes=tuple(converted.nodes),
+        edges=tuple(_edges(converted, tracer)),
         output=converted.output,
     )
+
+
+def _edges(converted: Converted, tracer: _Tracer) -> Iterator[ModuleEdges]:
+    for path, (crossing, copy) in tracer.crossings.items():
+        source, result = (converted.name(end, copy) for end in crossing.ends)
+        yield ModuleEdges(path, source, result, crossing.boundary)
 
 
 def _parameters(
@@ -60,15 +65,11 @@ def _parameters(
     """Parameters that the graph reads, once each; modules that share one annotate it alike."""
     found: dict[str, Parameter] = {}
     for path, module in modules.items():
-        placements, stacks = placements_of(module), stacks_of(module)
-        for attribute, tensor in module.named_parameters(recurse=False):
+        for attribute, tensor in held(module, PARAMETERS):
             name = names[id(tensor)]
             if name not in used:
                 continue
-            placement, stacked = placements.get(attribute), attribute in stacks
-            wide, quantized = (attribute in of(module) for of in (wide_of, quantized_of))
-            shape = tuple(tensor.shape)
-            parameter = Parameter(name, shape, placement, stacked, wide, quantized)
+            parameter = _parameter(name, module, attribute, tensor)
             first = found.setdefault(name, parameter)
             if first != parameter:
                 raise AnnotationError(
@@ -80,22 +81,26 @@ def _parameters(
     return list(found.values())
 
 
-def _constants(model: nn.Module, used: set[str]) -> list[Constant]:
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in used}
+def _parameter(name: str, module: nn.Module, attribute: str, tensor: Tensor) -> Parameter:
+    return Parameter(
+        name,
+        tuple(tensor.shape),
+        placements_of(module).get(attribute),
+        stacked=attribute in stacks_of(module),
+        wide=attribute in wide_of(module),
+        quantized=attribute in quantized_of(module),
+    )
+
+
+def _constants(
+    modules: Mapping[str, nn.Module], names: Mapping[int, str], used: set[str]
+) -> list[Constant]:
+    buffers = (buffer for module in modules.values() for _, buffer in held(module, BUFFERS))
+    read = {name: buffer for buffer in buffers if (name := names[id(buffer)]) in used}
     return [
         Constant(name, tuple(float(buffer[i]) for i in range(len(buffer))))
-        for name, buffer in buffers.items()
+        for name, buffer in read.items()
     ]
-
-
-def _modules(model: nn.Module) -> dict[str, nn.Module]:
-    return dict(cast("Iterable[tuple[str, nn.Module]]", model.named_modules()))
-
-
-def _tensor_names(model: nn.Module) -> dict[int, str]:
-    """Names of a model's tensors by identity, parameters' as in checkpoints."""
-    buffers = {id(tensor): name for name, tensor in model.named_buffers()}
-    return {**checkpoint_names(model), **buffers}
 
 
 class _Value(fx.Proxy):
@@ -129,6 +134,8 @@ class _Tracer(fx.Tracer):
         rows: Literal["all", "selected"],
         modules: Mapping[str, nn.Module],
         names: Mapping[int, str],
+        *,
+        copying: bool,
     ) -> None:
         super().__init__()
         self._model, self._rows = cast("nn.Module", model), rows
@@ -139,7 +146,10 @@ class _Tracer(fx.Tracer):
         self.leaves = {path for path, module in modules.items() if not any(module.children())}
         self.inputs: list[str] = []
         self.module_of: dict[fx.Node, str] = {}
-        self.crossings: dict[str, tuple[fx.Node, fx.Node, Boundary]] = {}
+        self.crossings: dict[str, tuple[Crossing, fx.Node | None]] = {}
+        self.copies: dict[fx.Node, Copy] = {}
+        self._copying = copying
+        self._recorded: list[Recorded] = []
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return False
@@ -204,13 +214,43 @@ class _Tracer(fx.Tracer):
         kwargs: dict[str, Any],
     ) -> object:
         path = self.path_of_module(m)
-        self._open.append(path)
-        result = forward(*args, **kwargs)
-        self._open.pop()
+        outermost = self._copying and is_layer(path) and not any(map(is_layer, self._open))
+        run = self._layer if outermost else self._run
+        result = run(Call(m, path, args, kwargs), forward)
         boundary = boundary_of(m)
         if boundary is not None:
-            self.crossings[path] = (self._node(path, args[0]), self._node(path, result), boundary)
+            ends = self._node(path, args[0]), self._node(path, result)
+            self.crossings[path] = Crossing(ends, boundary), None
         return result
+
+    def _run(self, call: Call, forward: Callable[..., Any]) -> object:
+        self._open.append(call.path)
+        result = forward(*call.args, **call.kwargs)
+        self._open.pop()
+        return result
+
+    def _layer(self, call: Call, forward: Callable[..., Any]) -> object:
+        """What a layer gives: run, unless one that was run stands for it."""
+        for recorded in self._recorded:
+            copy = copied(call, recorded, self._names)
+            if copy is not None:
+                return self._copy(copy)
+        before = len(self.module_of)
+        result = self._run(call, forward)
+        if isinstance(result, fx.Proxy):
+            nodes = tuple(islice(self.module_of, before, None))
+            inner = f"{call.path}."
+            crossings = tuple((p, c) for p, (c, _) in self.crossings.items() if p.startswith(inner))
+            self._recorded.append(Recorded(call, nodes, crossings, result.node))
+        return result
+
+    def _copy(self, copy: Copy) -> fx.Proxy:
+        inputs = tuple(copy.inputs.values())
+        node = super().create_node("call_module", copy.path, inputs, {})
+        self.copies[node] = copy
+        for path, crossing in copy.of.crossings:
+            self.crossings[copy.moved(path)] = crossing, node
+        return self.proxy(node)
 
     def _node(self, path: str, value: object) -> fx.Node:
         if not isinstance(value, fx.Proxy):
