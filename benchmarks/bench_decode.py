@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import cores, read_bandwidth
+from tsruntime.artifact.budget import pool_bytes
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.weights import weight_bytes
-from tsruntime.kv_cache.pool import pool_bytes
 
 REPEATS, PROMPT, NEW = 5, 32, 64
 _RECIPE = "recipes/smollm2-135m-cpu.yaml"

@@ -93,3 +93,13 @@ def test_a_recipe_is_planned_within_a_screen(recipe: Path) -> None:
     lines = summary(plan).splitlines()
     assert len(lines) <= 60
     assert all(program.name in "\n".join(lines) for program in plan.programs)
+
+
+def test_a_cache_that_leaves_no_room_for_the_rest_is_refused(tscompile: Run) -> None:
+    """16.4 GB of weights and 124 of KV cache fit 141, but not the driver and the draws beside."""
+    recipe = ROOT / "recipes/qwen3-8b.yaml"
+    assert tscompile("plan", recipe, "--set", "kv_cache.memory=123GB").code == 0
+    refused = tscompile("plan", recipe, "--set", "kv_cache.memory=124GB")
+    assert refused.code == 1
+    assert "TS0315" in refused.err
+    assert "125.15 GB of KV cache and state" in refused.err

@@ -8,14 +8,13 @@ import pytest
 import torch
 from tiny_plan import tiny_plan
 
+from tsruntime.artifact.budget import SPARE_BYTES, plan_draw_bytes, pool_bytes
 from tsruntime.artifact.errors import TargetMismatch
 from tsruntime.artifact.launches import Launches
 from tsruntime.artifact.schema import Target
 from tsruntime.artifact.weights import weight_bytes
-from tsruntime.executor.device import SPARE_BYTES, check_memory
-from tsruntime.executor.drawing import draw_bytes
+from tsruntime.executor.device import check_memory
 from tsruntime.executor.errors import DeviceTooSmall
-from tsruntime.kv_cache.pool import pool_bytes
 from tsruntime.workers.rank import check_target
 
 
@@ -24,9 +23,9 @@ def test_the_sums_are_told_and_a_byte_decides(monkeypatch: pytest.MonkeyPatch) -
     launches = Launches("sm_90", (), (), {}, 0, scratch_bytes=3_000, counter_bytes=500)
     arena = max(program.arena_bytes for program in plan.programs)
     counted = 2 * 4 * plan.limits.max_batch * plan.vocab_size
-    assert draw_bytes(plan) > counted
+    assert plan_draw_bytes(plan) > counted
     needed = weight_bytes(plan) + pool_bytes(plan.kv_cache) + arena + 3_500 + SPARE_BYTES
-    needed += draw_bytes(plan)
+    needed += plan_draw_bytes(plan)
     free = {1: needed}
 
     def mem_get_info(index: int) -> tuple[int, int]:
@@ -38,7 +37,7 @@ def test_the_sums_are_told_and_a_byte_decides(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(DeviceTooSmall) as caught:
         check_memory(plan, launches, 1)
     assert "GPU 1 has 1.07 free" in caught.value.message
-    assert "driver and libraries 1.07" in caught.value.message
+    assert "driver, graphs and libraries 1.07" in caught.value.message
 
 
 def test_a_rank_is_held_against_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

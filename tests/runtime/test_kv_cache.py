@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from tskernels.schema import DType
+from tsruntime.artifact.budget import pool_bytes
 from tsruntime.artifact.schema import NULL_PAGE, CacheGroup, KvCache
-from tsruntime.kv_cache.pool import KvPools, pool_bytes
+from tsruntime.kv_cache.pool import KvPools
 from tsruntime.kv_cache.table import PageTable
 
 

@@ -8,6 +8,7 @@ import click
 
 from tscompile.cli.progress import activity, progress_bar
 from tscompile.deployment import compile_recipe
+from tscompile.freeze.budget import check_budget
 from tscompile.freeze.freeze import freeze
 from tscompile.freeze.kernels import freeze_kernels
 from tscompile.freeze.weights import stored_weights
@@ -43,6 +44,8 @@ def build(
         deployment = compile_recipe(loaded, dump_plans, PolicyName(policy))
     with activity("compiling kernels"):
         kernels = freeze_kernels(deployment.result.plan, deployment.packs)
+    if kernels is not None:
+        check_budget(deployment.result.plan, kernels.launches)
     destination = out or Path("artifacts") / loaded.name
     stored = stored_weights(deployment.result.plan)
     with progress_bar("writing weights", len(stored)) as progress:

@@ -13,7 +13,7 @@ from tscompile.ir.repeats import UnlikeLayersError
 from tscompile.ir.request import CompileRequest, PolicyName
 from tscompile.passes.check_annotations import check_annotations
 from tscompile.passes.pipeline import bucketed
-from tscompile.passes.propagate_placements import cache_bytes
+from tscompile.passes.propagate_placements import bytes_beside_weights
 from tscompile.search.drafts import Laid, fitting_layouts, read, under
 from tscompile.search.segment import Tables
 
@@ -58,7 +58,7 @@ def _compared(draft: Draft, request: CompileRequest) -> Comparison:
     check_annotations(draft)
     tables = Tables(CostModel(topology, draft.mesh.axes))
     seen = [read(draft, program) for program in draft.programs]
-    every = fitting_layouts(draft, topology, cache_bytes(draft, request.kv))
+    every = fitting_layouts(draft, topology, bytes_beside_weights(draft, request.kv))
     ours = min(
         (under(draft, seen, tables, PolicyName.OURS, placed) for placed in every),
         key=lambda laid: laid.time,

@@ -97,10 +97,10 @@ class UnsupportedQuantizationError(TsError):
 
 
 class DeviceMemoryError(TsError):
-    """Weights and KV cache that one device cannot hold."""
+    """Weights, KV cache and all else of a rank that one device cannot hold."""
 
     code = "TS0315"
-    summary = "The weights and the KV cache of one rank do not fit its device."
+    summary = "What one rank takes of memory does not fit its device."
 
 
 class PolicyError(TsError):

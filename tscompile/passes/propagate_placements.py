@@ -10,6 +10,7 @@ from tscompile.passes.localize import local_cache
 from tscompile.passes.plan_memory import page_bytes
 from tscompile.search.drafts import place
 from tscompile.search.workers import affordable
+from tsruntime.artifact.budget import SPARE_BYTES, draw_bytes
 
 
 def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -> Draft:
@@ -24,11 +25,25 @@ def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -
     check_annotations(draft)
     work = sum(len(program.nodes) for program in draft.programs) * len(draft.mesh.axes)
     workers = affordable(len(draft.programs), work)
-    return place(draft, topology, policy, cache_bytes(draft, kv), workers)
+    return place(draft, topology, policy, bytes_beside_weights(draft, kv), workers)
 
 
-def cache_bytes(draft: Draft, kv: KvCacheRequest) -> int:
+def bytes_beside_weights(draft: Draft, kv: KvCacheRequest) -> int:
+    """Bytes of one rank that are known before anything is placed: all but weights and arena."""
+    return _cache_bytes(draft, kv) + _state_bytes(draft)
+
+
+def _cache_bytes(draft: Draft, kv: KvCacheRequest) -> int:
     """Bytes of the KV pool on one rank."""
     if kv.memory is not None:
         return kv.memory
     return (kv.pages or 0) * page_bytes(local_cache(draft))
+
+
+def _state_bytes(draft: Draft) -> int:
+    """What requests are drawn with, and the driver; on a CPU nothing worth counting."""
+    if draft.target.device != "cuda":
+        return 0
+    tokens = max(program.tokens for program in draft.programs)
+    sequences = max(program.sequences for program in draft.programs)
+    return SPARE_BYTES + draw_bytes(draft.limits, draft.vocab_size, tokens, sequences)

@@ -67,9 +67,9 @@ def place(
 ) -> Draft:
     """Give every value its placements by the exact search, with a `reshard` node for every step.
 
-    Of the layouts of weights that fit beside `cache_bytes` of KV cache on a rank, the one is taken
-    that is fastest over all programs, which `workers` processes search side by side. Raises
-    NoStrategyError where an op fits neither its weights nor the annotations around it,
+    Of the layouts of weights that fit beside `cache_bytes` of KV cache and state on a rank, the one
+    is taken that is fastest over all programs, which `workers` processes search side by side.
+    Raises NoStrategyError where an op fits neither its weights nor the annotations around it,
     DeviceMemoryError where no layout fits, and UnlikeLayersError where layers that stand for
     several are not best done alike.
     """
@@ -127,7 +127,10 @@ def _under(
 def fitting_layouts(
     draft: Draft, topology: Topology, cache_bytes: int
 ) -> list[Mapping[str, Placements]]:
-    """The layouts of the weights that fit the device; DeviceMemoryError where none does."""
+    """The layouts of the weights that fit the device beside `cache_bytes`.
+
+    DeviceMemoryError where none does.
+    """
     every = list(layouts(draft))
     if topology.capacity is None:
         return every
@@ -135,7 +138,8 @@ def fitting_layouts(
     if min(bytes_) + cache_bytes > topology.capacity:
         raise DeviceMemoryError(
             f"a rank holds {min(bytes_) / 1e9:.2f} GB of weights and {cache_bytes / 1e9:.2f} GB of "
-            f"KV cache, but a device of {topology.name} has {topology.capacity / 1e9:.0f} GB",
+            f"KV cache and state, but a device of {topology.name} has "
+            f"{topology.capacity / 1e9:.0f} GB",
             remedy="cut the weights over more ranks, or give the KV cache less",
             where="parallel",
         )

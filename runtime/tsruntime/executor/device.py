@@ -9,25 +9,22 @@ import torch
 from torch import Tensor
 
 from tskernels.ops.sampling.words import DrawKind
+from tsruntime.artifact.budget import budget
 from tsruntime.artifact.launches import DeviceCode, Launches
 from tsruntime.artifact.schema import Plan, Program
-from tsruntime.artifact.weights import weight_bytes
 from tsruntime.executor.batch import NO_PROGRAM, ForwardBatch
 from tsruntime.executor.bind import Communicators, Memory, TensorStore, bind_values
-from tsruntime.executor.drawing import DrawStage, draw_bytes, draw_memory
+from tsruntime.executor.drawing import DrawStage, draw_memory
 from tsruntime.executor.errors import DeviceTooSmall
 from tsruntime.executor.inputs import SLOTS, InputBuffers, ProgramInputs, program_inputs
 from tsruntime.executor.launching import Binder, Kernels
 from tsruntime.executor.output import StepOutput, Wait
 from tsruntime.graphs.cuda import CudaGraph
-from tsruntime.kv_cache.pool import KvPools, pool_bytes
+from tsruntime.kv_cache.pool import KvPools
 from tsruntime.kv_cache.table import PageTable
 
 _IN_FLIGHT = 2
 """Steps that may be launched before the first of them has ended."""
-
-SPARE_BYTES = 1 << 30
-"""What the driver, the graphs and the libraries take beside what the plan counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +219,11 @@ class DeviceExecutor:
 
 
 def check_memory(plan: Plan, launches: Launches, index: int) -> None:
-    """`DeviceTooSmall` unless the GPU has room for the plan's weights, pages and areas."""
+    """`DeviceTooSmall` unless what was budgeted for a rank is free on the GPU."""
     free, _ = torch.cuda.mem_get_info(index)
-    parts = {
-        "weights": weight_bytes(plan),
-        "KV cache": pool_bytes(plan.kv_cache),
-        "arena": max(p.arena_bytes for p in plan.programs),
-        "state of draws": draw_bytes(plan),
-        "areas of launches": launches.scratch_bytes + launches.counter_bytes + launches.step_bytes,
-        "driver and libraries": SPARE_BYTES,
-    }
-    if sum(parts.values()) > free:
-        sums = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in parts.items())
+    needed = budget(plan, launches)
+    if needed.total > free:
         raise DeviceTooSmall(
-            f"the plan takes {sum(parts.values()) / 1e9:.2f} GB ({sums}), but GPU {index} has"
-            f" {free / 1e9:.2f} free",
+            f"the plan takes {needed.sums()}, but GPU {index} has {free / 1e9:.2f} free",
             remedy="give kv_cache less memory in the recipe, or end what else runs on the GPU",
         )

@@ -12,13 +12,11 @@ from torch import Tensor
 from tskernels.device import CudaDevice
 from tskernels.ops.sampling import words
 from tskernels.ops.sampling.words import TOP_LOGPROBS
+from tsruntime.artifact.budget import plan_draw_shapes
 from tsruntime.artifact.schema import Plan
 from tsruntime.executor.batch import Draws, Ints
 from tsruntime.executor.launching import Operands
 from tsruntime.executor.output import DrawnLogprobs
-
-_PAST_SPARE = 4096
-"""Words of a past for biases and padding, beside one for each token that may be named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +48,13 @@ class DrawMemory:
 
 def draw_memory(plan: Plan, device: torch.device) -> DrawMemory:
     """All of it, zero."""
-    sizes = _sizes(plan)
     tensors = {
         name: torch.zeros(
             shape, dtype=torch.float32 if name == "biases" else torch.int32, device=device
         )
-        for name, shape in sizes.items()
+        for name, shape in plan_draw_shapes(plan).items()
     }
     return DrawMemory(**tensors)
-
-
-def draw_bytes(plan: Plan) -> int:
-    """Bytes that `draw_memory` takes."""
-    return sum(4 * int(np.prod(shape)) for shape in _sizes(plan).values())
-
-
-def _sizes(plan: Plan) -> dict[str, tuple[int, ...]]:
-    sequences = max(p.sequences for p in plan.programs)
-    slots, vocab = plan.limits.max_batch, plan.vocab_size
-    past = words.PAST_HEADER + plan.limits.max_model_len + vocab + _PAST_SPARE
-    return {
-        "tokens": (max(max(p.tokens, p.sequences) for p in plan.programs),),
-        "sampled": (slots,),
-        "counts": (slots, vocab),
-        "biases": (slots, vocab),
-        "rows": (sequences, words.ROW_WORDS),
-        "masks": (sequences, words.mask_words(vocab)),
-        "past": (past,),
-        "logprobs": (sequences * (1 + 2 * TOP_LOGPROBS),),
-    }
 
 
 def _parts(found: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,19 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsruntime.artifact.schema import NULL_PAGE, CacheGroup, KvCache
-
-
-def pool_shape(kv: KvCache, group: CacheGroup) -> tuple[int, int, int, int, int, int]:
-    """[layers, pages, planes, kv_heads, page_size, head_dim] of this rank; see `CacheGroup`."""
-    layers, planes = len(group.layers), group.planes
-    return (layers, kv.pages, planes, group.kv_heads, kv.page_size, group.head_dim)
-
-
-def pool_bytes(kv: KvCache) -> int:
-    """Bytes of every group's pool on one rank."""
-    sizes = (np.prod(pool_shape(kv, group)) * group.dtype.itemsize for group in kv.groups)
-    return int(sum(sizes))
+from tsruntime.artifact.budget import pool_shape
+from tsruntime.artifact.schema import NULL_PAGE, KvCache
 
 
 class KvPools:
