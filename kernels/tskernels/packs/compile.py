@@ -23,7 +23,8 @@ _FLAGS = (
     "-DNDEBUG",
     "--shared",
     "-Xcompiler=-fPIC,-fvisibility=hidden",
-    "--cudart=static",  # no library of CUDA's own need be found where it is loaded
+    "-Xcompiler=-static-libstdc++,-static-libgcc",  # it is loaded where they may be older,
+    "--cudart=static",  # and where CUDA's own library is another
     "--expt-relaxed-constexpr",
     "--expt-extended-lambda",
 )

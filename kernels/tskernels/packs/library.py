@@ -91,14 +91,14 @@ class PackLibrary:
 
 def _loaded(name: str, data: bytes) -> ctypes.CDLL:
     file = os.memfd_create(name)
+    with os.fdopen(file, "wb", closefd=False) as copy:
+        copy.write(data)
     try:
-        with os.fdopen(file, "wb", closefd=False) as copy:
-            copy.write(data)
+        # The file stays open: of equal paths the loader takes the second for the first.
         return ctypes.CDLL(f"/proc/self/fd/{file}", mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
+        os.close(file)
         raise PackDamaged(
             f"the library of kernel pack {name} cannot be loaded: {error}",
             remedy="build the pack on a system like this one",
         ) from None
-    finally:
-        os.close(file)

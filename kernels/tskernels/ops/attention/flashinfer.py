@@ -12,6 +12,8 @@ from tskernels.signatures import indices
 
 _WIDTH: Final = 128
 _BLOCK_ROWS: Final = 128
+_LEAST_PAGE: Final = 8
+"""Tokens of a page of which a tile has no more than a warp can fetch, one part a lane."""
 _MOST_TILES: Final = 4096
 """Beyond it the plan has another layout, which the pack does not hold."""
 _MOST_PROCESSORS: Final = 144
@@ -38,7 +40,7 @@ def plan_fa3(call: CallLayout) -> LaunchPlan:
         FLASHINFER_FA3.name,
         "flashinfer_fa3_run",
         (*(Address("input", i) for i in range(3)), Address("step", 0), Address("output", 0)),
-        (*sizes, *query.strides[:2], *output.strides[:2]),
+        (*sizes, cache.shape[0], *query.strides[:2], *output.strides[:2]),
         (call.number("scale"),),
     )
     prepare = PackLaunch(
@@ -74,6 +76,11 @@ def _is_plain(query: KernelQuery) -> bool:
     return query.dtypes[5] is None and query.attributes.get("window", 0) == 0
 
 
+def _has_whole_parts(query: KernelQuery) -> bool:
+    cache = query.shapes[1]
+    return cache is not None and cache[3] >= _LEAST_PAGE and cache[3].bit_count() == 1
+
+
 def _has_few_tiles(query: KernelQuery) -> bool:
     shape, table = query.shapes[0], query.shapes[2]
     return shape is not None and table is not None and _tiles(shape[0], table[0]) <= _MOST_TILES
@@ -82,6 +89,7 @@ def _has_few_tiles(query: KernelQuery) -> bool:
 _TRAITS: Final = (
     Trait(f"takes heads {_WIDTH} wide", _is_wide),
     Trait("takes neither sinks nor a window", _is_plain),
+    Trait(f"takes pages of a power of two, from {_LEAST_PAGE} tokens on", _has_whole_parts),
     Trait(f"takes at most {_MOST_TILES} tiles of {_BLOCK_ROWS} rows", _has_few_tiles),
 )
 

@@ -2,7 +2,11 @@
 //
 // One instance: bfloat16, heads 128 wide, causal, a list of work for each head. The list lies at
 // fixed places of a device's memory, so that a recorded launch can be replayed with any lengths.
+// FlashInfer gathers paged keys row by row; here the tensor copy engine fetches whole parts of
+// pages, as it does for keys that lie in a row.
 
+#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -22,117 +26,287 @@
 #include <cute/tensor.hpp>
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
-#include <flashinfer/attention/mask.cuh>
 #include <flashinfer/attention/scheduler.cuh>
 
 #include "../kernel_pack.h"
 
-#ifndef TS_FA3_BLOCK_KEYS
-#define TS_FA3_BLOCK_KEYS 96
-#endif
-
 namespace {
+
+using Number = cutlass::bfloat16_t;
 
 constexpr int kWidth = 128;
 constexpr int kBlockRows = 128;
+constexpr int kBlockKeys = 128;
 constexpr int kMostTiles = 4096;
 constexpr int64_t kAlignment = 16;
 
+constexpr int kColumns = 64;
+// A copy's columns: 128 bytes, the span over which shared memory is swizzled.
+constexpr int kHalf = kBlockKeys * kColumns;
+// Numbers of a tile in shared memory from one half of the columns to the other.
+static_assert(kBlockRows == kBlockKeys, "query and keys have tiles alike");
+
+using Traits =
+    flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/true, kWidth, kWidth, kBlockRows,
+                                      kBlockKeys, /*NUM_STAGES=*/2, Number, Number, Number, int32_t,
+                                      flashinfer::StandardAttention>;
+
+struct Additional {
+    float sm_scale;
+};
+
+// How a block gets its keys and values. All lanes of one warp issue copies, each of its own part
+// of a tile: `part_rows` rows of one page, and one half of the columns.
+struct PagedMainloop : flashinfer::CollectiveMainloop<Additional, Traits, /*CAUSAL=*/true> {
+    struct Params {
+        CUtensorMap query;
+        CUtensorMap part;
+        CUtensorMap row;
+        const int32_t* tables;
+        int pages;
+        int page_shift;
+        int part_shift;
+        int key_heads;
+        int window_left;
+        Additional additional_params;
+    };
+
+    CUTLASS_DEVICE static void prefetch_tma_descriptors(Params const& params) {
+        for (const CUtensorMap* map : {&params.query, &params.part, &params.row}) {
+            cute::prefetch_tma_descriptor(reinterpret_cast<const cute::TmaDescriptor*>(map));
+        }
+    }
+
+    CUTLASS_DEVICE int get_num_kv_tiles(Params const&, int q_tile, int rows, int keys) const {
+        return (min(keys, (q_tile + 1) * kBlockRows + keys - rows) + kBlockKeys - 1) / kBlockKeys;
+    }
+
+    // One lane's part of the tiles of a sequence.
+    struct Part {
+        Params const& params;
+        const int32_t* table;
+        int keys;
+        int half;
+        int offset; // of its first row in a tile; beyond the tile where the lane has no part
+
+        CUTLASS_DEVICE bool is_there() const { return offset < kBlockKeys; }
+
+        // The page of the part in a tile; a page that does not exist, which reads as zeros, where
+        // the sequence does not reach.
+        CUTLASS_DEVICE int page(int tile) const {
+            const int first = tile * kBlockKeys + offset;
+            return is_there() && first >= 0 && first < keys ? table[first >> params.page_shift]
+                                                            : params.pages;
+        }
+
+        CUTLASS_DEVICE void copy(Number* target, uint64_t* barrier, int head, int tile,
+                                 int page) const {
+            const int row = (tile * kBlockKeys + offset) & ((1 << params.page_shift) - 1);
+            load(params.part, target + half * kHalf + offset * kColumns, barrier, row, head, page);
+        }
+
+        // As `copy`, with zeros for what lies beyond the last key, whose weight is zero: it may be
+        // NaN.
+        CUTLASS_DEVICE void copy_clean(Number* target, uint64_t* barrier, int head, int tile,
+                                       int page) const {
+            const int left = keys - (tile * kBlockKeys + offset), size = 1 << params.part_shift;
+            if (left >= size || left <= 0) return copy(target, barrier, head, tile, page);
+            const int row = (tile * kBlockKeys + offset) & ((1 << params.page_shift) - 1);
+            for (int i = 0; i < size; ++i) {
+                load(params.row, target + half * kHalf + (offset + i) * kColumns, barrier, row + i,
+                     head, i < left ? page : params.pages);
+            }
+        }
+
+        CUTLASS_DEVICE void load(CUtensorMap const& map, Number* target, uint64_t* barrier, int row,
+                                 int head, int page) const {
+            cute::SM90_TMA_LOAD_4D::copy(
+                &map, barrier, static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL),
+                target, half * kColumns, row, head, page);
+        }
+    };
+
+    template <bool LEFT_SLIDING_WINDOW, typename Scheduler, typename Shared, typename Coordinates>
+    CUTLASS_DEVICE void load(Params const& params, MainloopPipeline keys, MainloopPipeline values,
+                             PipelineState& next_keys, PipelineState& next_values, Shared& shared,
+                             Scheduler& scheduler, typename Scheduler::Params const& scheduled,
+                             typename Scheduler::WorkTileInfo& work, Coordinates const& where,
+                             int turn) {
+        const auto [q_tile, head, key_head, first_row, table, rows, length, sequence] = where;
+        const int lane = threadIdx.x % cutlass::NumThreadsPerWarp;
+        const Part part{params, params.tables + table, length, lane & 1,
+                        (lane >> 1) << params.part_shift};
+        const auto fetch_keys = [&](int tile, int page) {
+            keys.producer_acquire(next_keys);
+            __syncwarp();
+            if (part.is_there()) {
+                part.copy(shared.smem_k.data() + next_keys.index() * 2 * kHalf,
+                          keys.producer_get_barrier(next_keys), key_head, tile, page);
+            }
+            ++next_keys;
+        };
+        const auto fetch_values = [&](int tile, int page) {
+            values.producer_acquire(next_values);
+            __syncwarp();
+            if (part.is_there()) {
+                part.copy_clean(shared.smem_v.data() + next_values.index() * 2 * kHalf,
+                                values.producer_get_barrier(next_values),
+                                params.key_heads + key_head, tile, page);
+            }
+            ++next_values;
+        };
+        int tile = get_num_kv_tiles(params, q_tile, rows, length) - 1;
+        int here = part.page(tile), below = part.page(tile - 1);
+        fetch_keys(tile, here);
+        // The query's place is free once all have read the one before it, that of values once the
+        // output that lay there is written.
+        cutlass::arch::NamedBarrier::sync(NUM_MMA_THREADS + Traits::NUM_PRODUCER_THREADS,
+                                          static_cast<int>(flashinfer::NamedBarriers::kQueryEmpty));
+        fetch_query(params, shared, lane, first_row + q_tile * kBlockRows, head);
+        shared.barrier_O.wait((turn + 1) % 2);
+        for (; tile > 0; --tile) {
+            const int after = part.page(tile - 2);
+            fetch_keys(tile - 1, below);
+            fetch_values(tile, here);
+            here = below;
+            below = after;
+        }
+        scheduler.prefetch_next_work(scheduled, work);
+        fetch_values(0, here);
+        scheduler.broadcast_next_work(work);
+    }
+
+    template <typename Shared>
+    CUTLASS_DEVICE void fetch_query(Params const& params, Shared& shared, int lane, int row,
+                                    int head) const {
+        if (lane == 0) {
+            shared.barrier_Q.arrive_and_expect_tx(2 * kHalf * sizeof(Number));
+        }
+        __syncwarp();
+        if (lane < 2) {
+            cute::SM90_TMA_LOAD_3D::copy(
+                &params.query, reinterpret_cast<uint64_t*>(&shared.barrier_Q),
+                static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST),
+                shared.smem_q.data() + lane * kHalf, lane * kColumns, row, head);
+        }
+    }
+};
+
+using Epilogue = flashinfer::CollectiveEpilogue<Traits>;
+using Scheduler = flashinfer::BatchPrefillPersistentTileScheduler<int32_t>;
+
 void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-  }
+    if (status != cudaSuccess) {
+        throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
+    }
 }
 
 // The sizes of a program: how many rows and sequences its largest step has.
 struct Bucket {
-  int64_t rows;
-  int64_t sequences;
-  int64_t heads;
+    int64_t rows;
+    int64_t sequences;
+    int64_t heads;
 
-  int64_t tiles() const { return (rows + kBlockRows - 1) / kBlockRows + sequences - 1; }
+    int64_t tiles() const { return (rows + kBlockRows - 1) / kBlockRows + sequences - 1; }
 };
 
 // Where each array of the plan starts: seven of one entry a tile, and the blocks' shares of them.
 struct Places {
-  int64_t tile, row, key, rows, keys, head, share, sequence, end;
+    int64_t tile, row, key, rows, keys, head, share, sequence, end;
 };
 
-int64_t rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t rounded(int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 Places places(const Bucket& bucket, int64_t processors) {
-  const int64_t list = rounded(sizeof(int32_t) * bucket.tiles() * bucket.heads);
-  const int64_t shares = rounded(sizeof(int32_t) * (processors + 1));
-  return {0,        list,     2 * list, 3 * list,      4 * list,
-          5 * list, 6 * list, 6 * list + shares, 7 * list + shares};
+    const int64_t list = rounded(sizeof(int32_t) * bucket.tiles() * bucket.heads);
+    const int64_t shares = rounded(sizeof(int32_t) * (processors + 1));
+    return {0,        list,     2 * list,          3 * list,         4 * list,
+            5 * list, 6 * list, 6 * list + shares, 7 * list + shares};
 }
 
 int processors_of(int32_t device) {
-  check(cudaSetDevice(device), "the GPU cannot be made the current one");
-  int found = 0;
-  check(cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device),
-        "the number of multiprocessors cannot be read");
-  return found;
+    check(cudaSetDevice(device), "the GPU cannot be made the current one");
+    int found = 0;
+    check(cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, device),
+          "the number of multiprocessors cannot be read");
+    return found;
 }
 
-struct PagedParams {
-  using DTypeQ = cutlass::bfloat16_t;
-  using DTypeKV = cutlass::bfloat16_t;
-  using DTypeO = cutlass::bfloat16_t;
-  using IdType = int32_t;
-
-  struct AdditionalParams {
-    float sm_scale;
-  };
-
-  DTypeQ* q_ptr;
-  DTypeKV* k_ptr;
-  DTypeKV* v_ptr;
-  DTypeO* o_ptr;
-  float* lse_ptr;
-  IdType* qo_tile_indices;
-  IdType* qo_indptr;
-  IdType* kv_indptr;
-  IdType* kv_indices;
-  IdType* qo_lens;
-  IdType* kv_lens;
-  IdType* head_indices;
-  IdType* work_indptr;
-  IdType* batch_indices;
-  AdditionalParams additional_params;
-  int64_t q_stride_n, q_stride_h, k_stride_n, k_stride_h, v_stride_n, v_stride_h;
-  int64_t o_stride_n, o_stride_h, nnz_qo, k_page_stride, v_page_stride;
-  int num_qo_heads, num_kv_heads, group_size, page_size, window_left;
-  bool causal;
-};
-
-using Traits =
-    flashinfer::AttentionKernelTraits</*USE_TMA_LOAD_KV=*/false, kWidth, kWidth, kBlockRows,
-                                      TS_FA3_BLOCK_KEYS, /*NUM_STAGES=*/2, PagedParams::DTypeQ,
-                                      PagedParams::DTypeKV, PagedParams::DTypeO,
-                                      PagedParams::IdType, flashinfer::StandardAttention>;
-
-template <typename Work>
-int32_t reported(char* error, int64_t error_bytes, Work work) {
-  try {
-    work();
-    return 0;
-  } catch (const std::exception& failure) {
-    std::snprintf(error, error_bytes, "%s", failure.what());
-  } catch (...) {
-    std::snprintf(error, error_bytes, "failed");
-  }
-  return 1;
+PFN_cuTensorMapEncodeTiled_v12000 encoder() {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
+                                           cudaEnableDefault, &status),
+          "the driver's maps of tensors cannot be found");
+    if (status != cudaDriverEntryPointSuccess) {
+        throw std::runtime_error("the driver knows no maps of tensors");
+    }
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found);
 }
 
-template <typename T>
-T* at(uint64_t address, int64_t offset = 0) {
-  return reinterpret_cast<T*>(address + offset);
+// A map of a tensor whose first dim is contiguous, for copies of `box`; strides are in bytes.
+template <size_t Rank>
+CUtensorMap map_of(uint64_t address, std::array<uint64_t, Rank> sizes,
+                   std::array<uint64_t, Rank - 1> strides, std::array<uint32_t, Rank> box) {
+    CUtensorMap map;
+    std::array<uint32_t, Rank> steps;
+    steps.fill(1);
+    const CUresult status =
+        encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, Rank, reinterpret_cast<void*>(address),
+                  sizes.data(), strides.data(), box.data(), steps.data(),
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status != CUDA_SUCCESS) {
+        throw std::runtime_error("a tensor has no map: error " + std::to_string(status));
+    }
+    return map;
 }
 
-}  // namespace
+int log2_of(int64_t size) {
+    int shift = 0;
+    while ((int64_t{1} << shift) < size)
+        ++shift;
+    return shift;
+}
 
-TS_PACK_EXPORT int32_t ts_pack_abi() { return TS_PACK_ABI; }
+template <typename Work> int32_t reported(char* error, int64_t error_bytes, Work work) {
+    try {
+        work();
+        return 0;
+    } catch (const std::exception& failure) {
+        std::snprintf(error, error_bytes, "%s", failure.what());
+    } catch (...) {
+        std::snprintf(error, error_bytes, "failed");
+    }
+    return 1;
+}
+
+template <typename T> T* at(uint64_t address, int64_t offset = 0) {
+    return reinterpret_cast<T*>(address + offset);
+}
+
+void launch(PagedMainloop::Params& mainloop, Epilogue::Params& epilogue,
+            Scheduler::Params& scheduler, int processors, cudaStream_t stream) {
+    auto* kernel = reinterpret_cast<void*>(
+        flashinfer::PrefillWithKVCacheKernel<PagedMainloop, Epilogue, Traits,
+                                             /*LEFT_SLIDING_WINDOW=*/false, /*CAUSAL=*/true,
+                                             Scheduler>);
+    const size_t shared = sizeof(Traits::SharedStorage);
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+          "a block may not have its shared memory");
+    void* arguments[] = {&mainloop, &epilogue, &scheduler};
+    check(cudaLaunchKernel(kernel, dim3(processors), dim3(Traits::NUM_THREADS), arguments, shared,
+                           stream),
+          "the launch failed");
+}
+
+} // namespace
+
+TS_PACK_EXPORT int32_t ts_pack_abi() {
+    return TS_PACK_ABI;
+}
 
 // Share the tiles of a step out among the multiprocessors.
 //
@@ -142,83 +316,83 @@ TS_PACK_EXPORT int32_t ts_pack_abi() { return TS_PACK_ABI; }
 TS_PACK_EXPORT int32_t flashinfer_fa3_plan(const uint64_t* addresses, const int64_t* integers,
                                            const double*, int32_t device, void* stream, char* error,
                                            int64_t error_bytes) {
-  return reported(error, error_bytes, [&] {
-    const Bucket bucket{integers[0], integers[1], integers[2]};
-    const int64_t bytes = integers[6];
-    const Places wanted = places(bucket, processors_of(device));
-    if (wanted.end > bytes || bucket.tiles() > kMostTiles) {
-      throw std::runtime_error("the list of work takes " + std::to_string(wanted.end) +
-                               " bytes, there are " + std::to_string(bytes));
-    }
-    std::vector<int32_t> tables(bucket.sequences + 1);
-    for (size_t i = 0; i < tables.size(); ++i) tables[i] = static_cast<int32_t>(i * integers[5]);
-    flashinfer::PrefillPlanSM90Info found;
-    check(flashinfer::PrefillSM90Plan<int32_t>(
-              nullptr, 0, at<void>(addresses[3]), at<void>(addresses[2]), bytes, found,
-              at<int32_t>(addresses[1]), tables.data(), at<int32_t>(addresses[0]), bucket.rows,
-              bucket.sequences, bucket.heads, integers[3], kWidth, kWidth, integers[4],
-              /*causal=*/true, /*enable_cuda_graph=*/true, sizeof(PagedParams::DTypeO),
-              static_cast<cudaStream_t>(stream)),
-          "the list of work cannot be copied");
-    const std::array<int64_t, 8> given{
-        found.qo_tile_indices_offset, found.qo_indptr_offset,    found.kv_indptr_offset,
-        found.qo_len_offset,          found.kv_len_offset,       found.head_indices_offset,
-        found.work_indptr_offset,     found.batch_indices_offset};
-    const std::array<int64_t, 8> expected{wanted.tile, wanted.row,  wanted.key,   wanted.rows,
-                                          wanted.keys, wanted.head, wanted.share, wanted.sequence};
-    if (given != expected || found.same_schedule_for_all_heads) {
-      throw std::runtime_error("the list of work is laid out in another way");
-    }
-  });
+    return reported(error, error_bytes, [&] {
+        const Bucket bucket{integers[0], integers[1], integers[2]};
+        const int64_t bytes = integers[6];
+        const Places wanted = places(bucket, processors_of(device));
+        if (wanted.end > bytes || bucket.tiles() > kMostTiles) {
+            throw std::runtime_error("the list of work takes " + std::to_string(wanted.end) +
+                                     " bytes, there are " + std::to_string(bytes));
+        }
+        std::vector<int32_t> tables(bucket.sequences + 1);
+        for (size_t i = 0; i < tables.size(); ++i)
+            tables[i] = static_cast<int32_t>(i * integers[5]);
+        flashinfer::PrefillPlanSM90Info found;
+        check(flashinfer::PrefillSM90Plan<int32_t>(
+                  nullptr, 0, at<void>(addresses[3]), at<void>(addresses[2]), bytes, found,
+                  at<int32_t>(addresses[1]), tables.data(), at<int32_t>(addresses[0]), bucket.rows,
+                  bucket.sequences, bucket.heads, integers[3], kWidth, kWidth, integers[4],
+                  /*causal=*/true, /*enable_cuda_graph=*/true, sizeof(Number),
+                  static_cast<cudaStream_t>(stream)),
+              "the list of work cannot be copied");
+        const std::array<int64_t, 8> given{
+            found.qo_tile_indices_offset, found.qo_indptr_offset,    found.kv_indptr_offset,
+            found.qo_len_offset,          found.kv_len_offset,       found.head_indices_offset,
+            found.work_indptr_offset,     found.batch_indices_offset};
+        const std::array<int64_t, 8> expected{wanted.tile,  wanted.row,     wanted.key,
+                                              wanted.rows,  wanted.keys,    wanted.head,
+                                              wanted.share, wanted.sequence};
+        if (given != expected || found.same_schedule_for_all_heads) {
+            throw std::runtime_error("the list of work is laid out in another way");
+        }
+    });
 }
 
 // Attention of a program's rows over the paged cache, as the list on the device says.
 //
 // addresses: query, cache, block table, list, output. integers: rows, sequences, heads, key heads,
-// page size, strides in elements of the query's rows and heads, of the output's rows and heads.
-// reals: the scale of scores.
+// page size (a power of two from 8 on), pages, strides in elements of the query's rows and heads,
+// of the output's rows and heads. reals: the scale of scores.
 TS_PACK_EXPORT int32_t flashinfer_fa3_run(const uint64_t* addresses, const int64_t* integers,
                                           const double* reals, int32_t device, void* stream,
                                           char* error, int64_t error_bytes) {
-  return reported(error, error_bytes, [&] {
-    const Bucket bucket{integers[0], integers[1], integers[2]};
-    const int64_t key_heads = integers[3], page_size = integers[4];
-    const Places place = places(bucket, processors_of(device));
-    const int64_t side = key_heads * page_size * kWidth;
-    const auto list = [&](int64_t offset) { return at<int32_t>(addresses[3], offset); };
-    PagedParams params{};
-    params.q_ptr = at<PagedParams::DTypeQ>(addresses[0]);
-    params.k_ptr = at<PagedParams::DTypeKV>(addresses[1]);
-    params.v_ptr = params.k_ptr + side;
-    params.kv_indices = at<int32_t>(addresses[2]);
-    params.o_ptr = at<PagedParams::DTypeO>(addresses[4]);
-    params.qo_tile_indices = list(place.tile);
-    params.qo_indptr = list(place.row);
-    params.kv_indptr = list(place.key);
-    params.qo_lens = list(place.rows);
-    params.kv_lens = list(place.keys);
-    params.head_indices = list(place.head);
-    params.work_indptr = list(place.share);
-    params.batch_indices = list(place.sequence);
-    params.additional_params.sm_scale = static_cast<float>(reals[0]);
-    params.q_stride_n = integers[5];
-    params.q_stride_h = integers[6];
-    params.o_stride_n = integers[7];
-    params.o_stride_h = integers[8];
-    params.k_stride_n = params.v_stride_n = kWidth;
-    params.k_stride_h = params.v_stride_h = page_size * kWidth;
-    params.k_page_stride = params.v_page_stride = 2 * side;
-    params.nnz_qo = bucket.rows;
-    params.num_qo_heads = static_cast<int>(bucket.heads);
-    params.num_kv_heads = static_cast<int>(key_heads);
-    params.group_size = static_cast<int>(bucket.heads / key_heads);
-    params.page_size = static_cast<int>(page_size);
-    params.window_left = -1;
-    params.causal = true;
-    check(flashinfer::BatchPrefillWithPagedKVCacheKernelTraitsDispatched<
-              Traits, /*LEFT_SLIDING_WINDOW=*/false, /*CAUSAL=*/true,
-              /*SAME_SCHEDULE_FOR_ALL_HEADS=*/false>(params, static_cast<cudaStream_t>(stream)),
-          "the launch failed");
-    check(cudaGetLastError(), "the launch failed");
-  });
+    return reported(error, error_bytes, [&] {
+        const Bucket bucket{integers[0], integers[1], integers[2]};
+        const int64_t key_heads = integers[3], page_size = integers[4], pages = integers[5];
+        const int processors = processors_of(device);
+        const Places place = places(bucket, processors);
+        const auto list = [&](int64_t offset) { return at<int32_t>(addresses[3], offset); };
+        const uint64_t rows = bucket.rows, heads = bucket.heads, number = sizeof(Number);
+        const uint64_t line = kWidth * number, page = 2 * key_heads * page_size * line;
+        const uint32_t part = static_cast<uint32_t>(std::min<int64_t>(page_size, kBlockKeys));
+        const auto cache = [&](uint32_t box_rows) {
+            return map_of<4>(addresses[1],
+                             {kWidth, static_cast<uint64_t>(page_size),
+                              static_cast<uint64_t>(2 * key_heads), static_cast<uint64_t>(pages)},
+                             {line, page_size * line, page}, {kColumns, box_rows, 1, 1});
+        };
+        PagedMainloop::Params mainloop{map_of<3>(addresses[0], {kWidth, rows, heads},
+                                                 {integers[6] * number, integers[7] * number},
+                                                 {kColumns, kBlockRows, 1}),
+                                       cache(part),
+                                       cache(1),
+                                       at<int32_t>(addresses[2]),
+                                       static_cast<int>(pages),
+                                       log2_of(page_size),
+                                       log2_of(part),
+                                       static_cast<int>(key_heads),
+                                       /*window_left=*/-1,
+                                       {static_cast<float>(reals[0])}};
+        Epilogue::Params epilogue{at<Number>(addresses[4]),
+                                  flashinfer::get_gmem_layout(bucket.rows, bucket.heads, kWidth,
+                                                              integers[8], integers[9]),
+                                  /*lse=*/nullptr,
+                                  flashinfer::get_lse_gmem_layout(bucket.rows, bucket.heads)};
+        Scheduler::Params scheduler = Scheduler::to_underlying_arguments(
+            {list(place.share), list(place.head), list(place.tile), list(place.row),
+             list(place.key), list(place.rows), list(place.keys), list(place.sequence),
+             cutlass::FastDivmod(static_cast<int>(bucket.heads / key_heads)),
+             static_cast<int>(bucket.heads)});
+        launch(mainloop, epilogue, scheduler, processors, static_cast<cudaStream_t>(stream));
+    });
 }
