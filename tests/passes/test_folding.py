@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tscompile.explain import peers
 from tscompile.ir.draft import Draft
 from tscompile.ir.errors import UnsupportedLayoutError, VerifyError
-from tscompile.ir.graph import Graph
+from tscompile.ir.finish import finish
+from tscompile.ir.graph import Graph, layer_of
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.ir.repeats import Repeat, UnlikeLayersError, rolled, runs, unrolled
 from tscompile.ir.request import Buckets, CompileRequest
@@ -126,6 +127,27 @@ def test_the_folded_plan_is_the_plan(setup: Setup, topology: str) -> None:
         assert compile_until(asked, Stage.PLAN_MEMORY) == folded
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folded_draft_is_finished_as_its_whole(family: Family) -> None:
+    asked = _request(family, 16, 2)
+    folded = compile_until(asked, Stage.PIN_KERNELS, folded=True)
+    whole = unfold(folded)
+    assert folded.repeats
+    assert not whole.repeats
+    assert finish(folded) == finish(whole)
+    verify(whole, Stage.PIN_KERNELS)
+
+
+def test_as_many_copies_as_asked_for_are_unfolded() -> None:
+    folded = compile_until(_request("llama", 30), Stage.PLAN_MEMORY, folded=True)
+    (repeat,) = folded.repeats
+    for most in (1, 2, 3):
+        whole = unfold(folded, most)
+        layers = {layer_of(name) for name in whole.weights} - {None}
+        assert layers == set(range(30 - repeat.count + most))
+        verify(whole, Stage.PLAN_MEMORY)
+
+
 @pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss"])
 def test_plan_pins_and_text_are_the_whole_models(family: Family, whole: pytest.MonkeyPatch) -> None:
     changes = {**MOE, "mlp_only_layers": [0, 1]} if family == "qwen3_moe" else {}
@@ -167,9 +189,9 @@ def test_what_passes_visit_does_not_grow_with_the_layers(monkeypatch: pytest.Mon
 
     few, many = visited(20), visited(61)
     assert few.keys() == many.keys() == set(Stage) - {Stage.PIN_KERNELS}
-    for stage in few:
-        assert few[stage][0] == many[stage][0]
-    assert many[Stage.PLAN_MEMORY][1] > 2.5 * few[Stage.PLAN_MEMORY][1]
+    assert few == many
+    folded, copies = many[Stage.PLAN_MEMORY]
+    assert folded < copies < 2 * folded
 
 
 def test_errors_name_the_models_own_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +211,8 @@ def test_errors_name_the_models_own_layers(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_unfolded_is_verified(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    def broken(draft: Draft) -> Draft:
-        whole = unfold(draft)
+    def broken(draft: Draft, most: int | None = None) -> Draft:
+        whole = unfold(draft, most)
         last = replace(whole.programs[-1], output="nowhere")
         return replace(whole, programs=(*whole.programs[:-1], last))
 

@@ -157,7 +157,8 @@ def test_what_is_made_is_checked_beside(workers: int) -> None:
         raise NoStrategyError("second", remedy="none")
 
     made = [object()]
-    assert checked(lambda: None, lambda: made, workers) is made
+    found, kept = checked(lambda: "found", lambda: made, workers)
+    assert (found, kept is made) == ("found", True)
     with pytest.raises(NoStrategyError, match="first"):
         checked(refuse, fail, workers)
     with pytest.raises(NoStrategyError, match="second"):

@@ -27,7 +27,7 @@ def planned_request(request: CompileRequest) -> CommunicationPlan:
     Hardware that there are no kernels for can be planned, too: `unpinned` then says which is the
     first that is missing.
     """
-    draft = compile_until(request, Stage.PLAN_MEMORY)
+    draft = compile_until(request, Stage.PLAN_MEMORY, folded=True)
     try:
         pinned = pin_kernels(draft)
     except NoKernelError as missing:

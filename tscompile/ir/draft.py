@@ -53,14 +53,19 @@ class DraftValue:
 
     def renamed(self, names: Names) -> DraftValue:
         """The same value of another layer."""
-        match self.storage:
-            case WeightStorage(weight=weight):
-                storage = WeightStorage(names[weight])
-            case CacheStorage(group=group, layer=layer):
-                storage = CacheStorage(group, names.number(layer))
-            case other:
-                storage = other
+        storage = None if self.storage is None else renamed_storage(self.storage, names)
         return DraftValue(names[self.name], self.type, self.placements, storage)
+
+
+def renamed_storage(storage: Storage, names: Names) -> Storage:
+    """The storage of the same value of another layer."""
+    match storage:
+        case WeightStorage(weight=weight):
+            return WeightStorage(names[weight])
+        case CacheStorage(group=group, layer=layer):
+            return CacheStorage(group, names.number(layer))
+        case other:
+            return other
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,11 @@ class Names(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         parts = _parts(name)
-        self[name] = name if parts is None else f"{parts[0]}{self.number(parts[1])}{parts[2]}"
+        number = None if parts is None else self.number(parts[1])
+        if parts is None or number == parts[1]:
+            self[name] = name
+        else:
+            self[name] = f"{parts[0]}{number}{parts[2]}"
         return self[name]
 
 

@@ -32,7 +32,7 @@ from tscompile.passes.plan_buckets import plan_buckets
 from tscompile.passes.plan_memory import plan_memory
 from tscompile.passes.propagate_placements import propagate_placements
 from tscompile.passes.uncollected import uncollected
-from tscompile.passes.unfold import unfold
+from tscompile.passes.unfold import check_alike, unfold
 from tscompile.search.workers import affordable, checked
 from tscompile.trace import fold, trace, without_selection
 from tskernels.errors import TsError
@@ -65,21 +65,27 @@ class _Compilation:
 def compile_plan(request: CompileRequest) -> CompileResult:
     """Compile a request to a verified plan; every expected failure is a TsError."""
     asked = _Compilation(request, Stage.PIN_KERNELS)
-    folded, whole = _compiled(asked)
-    return checked(
-        lambda: _check_whole(folded, whole, asked),
-        lambda: CompileResult(finish(whole), whole.pins, print_draft(folded)),
-        affordable(2, sum(len(program.nodes) for program in whole.programs) // 10),
-    )
+    draft = _compiled(asked)
+
+    def printed() -> str:
+        _check_copies(draft, asked)
+        return print_draft(draft)
+
+    nodes = sum(len(program.nodes) for program in draft.programs)
+    text, plan = checked(printed, lambda: finish(draft), affordable(2, nodes))
+    return CompileResult(plan, draft.pins, text)
 
 
 @uncollected()
-def compile_until(request: CompileRequest, last: Stage) -> Draft:
-    """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned."""
+def compile_until(request: CompileRequest, last: Stage, *, folded: bool = False) -> Draft:
+    """The draft after the pass `last`: what is communicated needs no kernel, so none is pinned.
+
+    It is left `folded` where layers repeat, if that is asked for.
+    """
     asked = _Compilation(request, last)
-    folded, whole = _compiled(asked)
-    _check_whole(folded, whole, asked)
-    return whole
+    draft = _compiled(asked)
+    _check_copies(draft, asked)
+    return draft if folded else unfold(draft)
 
 
 def bucketed(request: CompileRequest, *, folded: bool = False) -> Draft:
@@ -97,46 +103,42 @@ it takes a few layers until each lies in the arena where the one before it lay.
 """
 
 
-def _compiled(asked: _Compilation) -> tuple[Draft, Draft]:
-    """The draft after the last pass, with repeated layers as they were compiled and unfolded.
-
-    The second is still to be verified where it is not the first.
-    """
+def _compiled(asked: _Compilation) -> Draft:
+    """The verified draft after the last pass, folded where all copies of layers are alike."""
     graph = _traced(asked.request)
     for folded in (fold(graph, *ends) for ends in _ENDS):
         if not folded.repeats:
             break
         try:
-            return _unfolded(_passed(folded, asked.until(Stage.FUSE_COMPUTE)), asked)
+            return _alike(_passed(folded, asked.until(Stage.FUSE_COMPUTE)), asked)
         except UnlikeLayersError:
             continue
         except TsError as error:
             _speak_of_the_model(error, folded.repeats)
             raise
-    draft = _passed(graph, asked)
-    return draft, draft
+    return _passed(graph, asked)
 
 
-def _unfolded(placed: Draft, asked: _Compilation) -> tuple[Draft, Draft]:
-    """The draft after the last pass, and unfolded; both unfolded where copies lie elsewhere.
+def _alike(placed: Draft, asked: _Compilation) -> Draft:
+    """The draft after the last pass, unfolded where copies are not stored alike.
 
     Raises UnlikeLayersError where copies are placed otherwise.
     """
+    check_alike(placed)
     if asked.last <= Stage.FUSE_COMPUTE:
-        draft, whole = placed, unfold(placed)
-    else:
-        try:
-            draft = _stored(placed, asked)
-            whole = unfold(draft)
-        except UnlikeLayersError:
-            draft = whole = _stored(unfold(placed), asked)
-    return draft, whole
+        return placed
+    try:
+        draft = _stored(placed, asked)
+        check_alike(draft)
+    except UnlikeLayersError:
+        return _stored(unfold(placed), asked)
+    return draft
 
 
-def _check_whole(folded: Draft, whole: Draft, asked: _Compilation) -> None:
-    """Verify what was unfolded: all else was, pass by pass."""
-    if whole is not folded:
-        verify(whole, asked.last, asked.known)
+def _check_copies(draft: Draft, asked: _Compilation) -> None:
+    """Verify two copies of what is repeated: a third is to the second as that is to the first."""
+    if draft.repeats:
+        verify(unfold(draft, most=2), asked.last, asked.known)
 
 
 def _speak_of_the_model(error: TsError, repeats: Repeats) -> None:
