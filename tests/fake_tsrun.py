@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fake_engine import FakeEngine, Submit, echo
@@ -37,7 +37,7 @@ def engine_for(spec: Mapping[str, float]) -> FakeEngine:
 if __name__ == "__main__":
     spec: dict[str, float] = json.loads(sys.argv[1])
 
-    def fake(artifact: Path) -> FakeEngine:
+    def fake(artifact: Path, trusted: Sequence[str]) -> FakeEngine:
         if spec.get("signal_at_launch"):
             signal.raise_signal(signal.Signals(int(spec["signal_at_launch"])))
         return engine_for(spec)

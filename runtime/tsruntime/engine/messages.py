@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tsruntime.sampling.params import SamplingParams, TokenLogprobs
 
@@ -60,13 +60,13 @@ class FinishReason(StrEnum):
     LENGTH = "length"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenOutput:
+class TokenOutput(NamedTuple):
     """The next token of a request. With `finish` set it is the last one.
 
     A stop token ends a request and is itself delivered, so that the front end may drop it from
     the text. `cached_tokens` counts prompt tokens found in the prefix cache. `logprobs` are there
-    if the request asks for them.
+    if the request asks for them. A tuple, since there is one for each token: it is pickled in a
+    fifth of a frozen dataclass's time.
     """
 
     id: int

@@ -187,7 +187,10 @@ class Frontend:
                 if not connection.poll():
                     return
                 for event in connection.recv():
-                    self._take(event)
+                    if isinstance(event, TokenOutput):
+                        self._token(event)
+                    else:
+                        self._take(event)
         except (EOFError, OSError):
             self._fail(self._engine.poll_failure() or "the engine closed its pipe unexpectedly")
 
@@ -196,10 +199,8 @@ class Frontend:
         if not self._failed.done():
             self._fail(self._engine.poll_failure() or "an engine process ended unexpectedly")
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Refused | EngineStats | Ready | Failed) -> None:
         match event:
-            case TokenOutput():
-                self._token(event)
             case Refused(id_, message):
                 stream, _ = self._live.pop(id_, (None, 0))
                 if stream is not None:

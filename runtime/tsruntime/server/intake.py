@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Final
@@ -113,13 +113,14 @@ class Intake:
             )
         return tuple(self.tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
 
-    def _check_ids(self, ids: Iterable[int], param: str) -> None:
+    def _check_ids(self, ids: Collection[int], param: str) -> None:
         size = self.serving.vocab_size
-        wrong = next((id_ for id_ in ids if not 0 <= id_ < size), None)
-        if wrong is not None:
-            raise ApiError(
-                f"{param} has the token id {wrong}, outside the vocabulary of {size}", param=param
-            )
+        if not ids or (min(ids) >= 0 and max(ids) < size):
+            return
+        wrong = next(id_ for id_ in ids if not 0 <= id_ < size)
+        raise ApiError(
+            f"{param} has the token id {wrong}, outside the vocabulary of {size}", param=param
+        )
 
     def _expand(
         self,

@@ -6,6 +6,7 @@ A parameter that this server does not act on is refused by name unless its value
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -32,7 +33,7 @@ def _prompts(value: object) -> tuple[Prompt, ...]:
     if isinstance(value, str):
         return (value,)
     items = _list(value)
-    if items and all(type(item) is int for item in items):
+    if items and _are_ids(items):
         return (tuple(cast("list[int]", items)),)
     if not items:
         raise _prompt_error()
@@ -43,9 +44,14 @@ def _prompt(value: object) -> Prompt:
     if isinstance(value, str):
         return value
     items = _list(value)
-    if items is None or not all(type(item) is int for item in items):
+    if items is None or not _are_ids(items):
         raise _prompt_error()
     return tuple(cast("list[int]", items))
+
+
+def _are_ids(items: Collection[object]) -> bool:
+    """Whether all are integers, true and false not counted; a prompt may have very many."""
+    return set(map(type, items)) <= {int}
 
 
 def _prompt_error() -> PydanticCustomError:

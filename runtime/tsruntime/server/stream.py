@@ -112,7 +112,7 @@ class TokenStream:
         self._running = len(requests)
         self._pending: dict[int, Delta] = {}
         self._error: Exception | None = None
-        self._news = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
         self._abandon = abandon
 
     def push(self, index: int, output: TokenOutput) -> FinishReason | None:
@@ -128,13 +128,19 @@ class TokenStream:
             delta.scored += scored
         if finish is not None:
             self._running -= 1
-        self._news.set()
+        self._wake()
         return finish
 
     def fail(self, error: Exception) -> None:
         """End the stream with `error`, once what came before is read; a later one is ignored."""
         self._error = self._error or error
-        self._news.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Once for all that comes before the reader runs."""
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
 
     def sequence(self, index: int) -> LiveSequence:
         """One of the sequences."""
@@ -158,8 +164,8 @@ class TokenStream:
                 raise self._error
             if self._running == 0:
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         deltas = list(self._pending.values())
         self._pending.clear()
         return deltas

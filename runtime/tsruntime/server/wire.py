@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 from typing import Final, Protocol
 
 from tsruntime.engine.messages import FinishReason
@@ -19,6 +20,10 @@ DONE: Final = b"data: [DONE]\n\n"
 
 dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Compact JSON; made once, since json.dumps makes an encoder a call."""
+
+
+quoted: Final = encode_basestring
+"""A string as JSON, without an encoder."""
 
 
 def event(value: object) -> bytes:
@@ -107,7 +112,14 @@ class Identity:
         before, after = dumps(self.body(kind, [0])).rsplit("0", 1)
         return f"data: {before}", f"{after[:-1]}{usage}}}\n\n"
 
-    def ids(self, tokens: Sequence[int]) -> dict[str, object]:
+    def tail(self, delta: Delta, logprobs: Json | None) -> str:
+        """The end of a chunk's choice, from after its text; written out, as there are so many."""
+        shown = "null" if logprobs is None else dumps(logprobs)
+        finish = "null" if delta.finish is None else f'"{delta.finish}"'
+        ids = f',"token_ids":[{",".join(map(str, delta.tokens))}]' if self.token_ids else ""
+        return f',"logprobs":{shown},"finish_reason":{finish}{ids}}}'
+
+    def ids(self, tokens: Sequence[int]) -> Json:
         """The `token_ids` field, if it was asked for."""
         return {"token_ids": list(tokens)} if self.token_ids else {}
 
@@ -128,9 +140,9 @@ class CompletionWire:
         """One event, unless there is nothing to tell."""
         if not (delta.text or delta.finish or self._identity.token_ids):
             return b""
+        text = f'"index":{delta.index},"text":{quoted(delta.text)}'
         shown = self._logprobs(delta.scored) if delta.scored else None
-        choice = self._choice(delta.index, delta.text, delta.finish, delta.tokens, shown)
-        return f"{self._before}{dumps(choice)}{self._after}".encode()
+        return f"{self._before}{{{text}{self._identity.tail(delta, shown)}{self._after}".encode()
 
     def usage(self, usage: Usage) -> bytes:
         """The usage event."""
@@ -184,16 +196,18 @@ class ChatWire:
     def begin(self, choices: int) -> bytes:
         """The role of each choice."""
         delta = {"role": "assistant", "content": ""}
-        return b"".join(self._event(index, delta, None, None, {}) for index in range(choices))
+        shared: Json = {"delta": delta, "logprobs": None, "finish_reason": None}
+        texts = (dumps({"index": index, **shared}) for index in range(choices))
+        return "".join(f"{self._before}{text}{self._after}" for text in texts).encode()
 
     def chunk(self, delta: Delta) -> bytes:
         """One event, unless there is nothing to tell."""
         if not (delta.text or delta.finish or self._identity.token_ids):
             return b""
-        content = {"content": delta.text} if delta.text else {}
+        content = f'"content":{quoted(delta.text)}' if delta.text else ""
+        text = f'"index":{delta.index},"delta":{{{content}}}'
         shown = self._logprobs(delta.scored) if delta.scored else None
-        ids = self._identity.ids(delta.tokens)
-        return self._event(delta.index, content, delta.finish, shown, ids)
+        return f"{self._before}{{{text}{self._identity.tail(delta, shown)}{self._after}".encode()
 
     def usage(self, usage: Usage) -> bytes:
         """The usage event."""
@@ -218,18 +232,6 @@ class ChatWire:
         ]
         body = self._identity.body("chat.completion", listed)
         return dumps({**body, "usage": usage.body()}).encode()
-
-    def _event(
-        self,
-        index: int,
-        delta: dict[str, str],
-        finish: FinishReason | None,
-        logprobs: Json | None,
-        ids: Json,
-    ) -> bytes:
-        choice: Json = {"index": index, "delta": delta, "logprobs": logprobs}
-        text = dumps({**choice, "finish_reason": finish, **ids})
-        return f"{self._before}{text}{self._after}".encode()
 
     def _logprobs(self, scored: Sequence[Scored]) -> Json | None:
         asked = self._identity.likeliest is not None
