@@ -272,10 +272,12 @@ def test_a_step_is_prepared_while_the_one_before_it_runs(
     executor = executor_of(artifacts[0], read_pack(pack)[0].digest)
     batches = [extend(executor, case) for case in STEPS]
     alone = [drawn(executor.run(batch), batch) for batch in batches]
+    counts = torch.cuda.memory_stats()["allocation.all.allocated"]
     for _ in range(5):
         waits = [executor.launch(batch) for batch in batches]
         for batch, wait, wanted in zip(batches[-2:], waits[-2:], alone[-2:], strict=True):
             assert (drawn(wait(), batch) == wanted).all()
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == counts
 
 
 def drawn(output: StepOutput, batch: ForwardBatch) -> NDArray[np.int32]:

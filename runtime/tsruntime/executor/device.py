@@ -40,12 +40,14 @@ class _BoundProgram:
 class _Stage:
     """Pinned host memory of one step in flight: inputs to `send`, and all about its draws.
 
-    `inputs` are each program's views of it, and `prepare` what its kernels ask of the host then.
+    `inputs` are each program's views of it, and `prepare` what its kernels ask of the host then,
+    which writes `lists` (and knows its address alone).
     `ended` has come to pass when the last step has that used it.
     """
 
     inputs: tuple[ProgramInputs, ...]
     prepare: tuple[Kernels, ...]
+    lists: Tensor
     send: Callable[[], None]
     draws: DrawStage
     ended: torch.cuda.Event
@@ -197,7 +199,8 @@ class DeviceExecutor:
         lists = torch.zeros(self._step_bytes, dtype=torch.uint8, pin_memory=True)
         prepare = tuple(self._binder.preparation(p, buffers, lists) for p in self.plan.programs)
         send = device.copy(self._inputs.flat, buffers.flat)
-        return _Stage(inputs, prepare, send, DrawStage(device, self._draws), torch.cuda.Event())
+        draws, ended = DrawStage(device, self._draws), torch.cuda.Event()
+        return _Stage(inputs, prepare, lists, send, draws, ended)
 
     def _bind(
         self, draws: Mapping[DrawKind, int], program: Program, memory: Memory
