@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
@@ -274,7 +274,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Runs `tsrun` here, each time over a fresh fake engine made with `spec`."""
 
     def run(*args: str | Path, **spec: float) -> Result:
-        def launch(artifact: Path) -> FakeEngine:
+        def launch(artifact: Path, trusted: Sequence[str]) -> FakeEngine:
             return fake_tsrun.engine_for(spec)
 
         monkeypatch.setattr("tsruntime.workers.launch.launch", launch)
