@@ -140,6 +140,17 @@ class Drawn:
         graphs = tuple(Graph.drawn(random) for _ in range(count + 1))
         return Drawn(graphs, tuple(map(frozenset, reads)), tuple(stages), bounds)
 
+    @staticmethod
+    def of_one_value(seed: int) -> Drawn:
+        """Up to five operations that read value 0 and nothing else."""
+        random = Random(seed)
+        count = random.randint(3, 5)
+        pairs = [p for p in itertools.permutations(PLACEMENTS, 2) if random.random() < 0.5]
+        ring = [(p, (p + 1) % len(PLACEMENTS)) for p in PLACEMENTS]
+        graph = Graph({pair: (random.randint(2, 3), 0) for pair in sorted({*pairs, *ring})})
+        stages = tuple((Taken.drawn(random, 1, {0}, range(0)),) for _ in range(count))
+        return Drawn((graph,), (frozenset({0}),) * count, stages, (0, count))
+
     def runs(self, position: int = 0) -> Iterator[Run]:
         """All ways through from a position on."""
         if position == len(self.stages):
@@ -170,7 +181,7 @@ class Drawn:
         """Where each starts, and the segment."""
         for start, end in itertools.pairwise(self.cuts):
             entering = [v for v in range(start + 1) if self.readers(v, start)]
-            names = [*entering, *range(start + 1, end + 1)]
+            names = [*entering, *range(start + 1, min(end + 1, len(self.graphs)))]
             number = {value: i for i, value in enumerate(names)}
             live, once = list[list[int]](), list[list[int]]()
             for p in range(start, end + 1):
@@ -208,6 +219,31 @@ def test_the_core_finds_a_cheapest_run_of_all_that_there_are(seed: int) -> None:
     price, run = explored(drawn)
     assert price == min(map(drawn.price, drawn.runs()))
     assert drawn.price(run) == price
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_a_value_that_all_read_has_the_cheapest_tree_of_all_that_there_are(seed: int) -> None:
+    """Many trees cost the same, and what one more placement costs depends on which is taken."""
+    drawn = Drawn.of_one_value(seed)
+    price, run = explored(drawn)
+    assert price == min(map(drawn.price, drawn.runs()))
+    assert drawn.price(run) == price
+
+
+def test_a_placement_that_costs_a_small_tree_nothing_may_cost_a_larger_one_something() -> None:
+    """Ways to 3 lead over 1 or over 2: who takes 1 on the way must pay for 2 later."""
+    pairs = ((0, 1), (0, 2), (1, 3), (2, 3), (3, 0))
+    graph = Graph(dict.fromkeys(pairs, (10, 0)))
+    stages = (
+        (Taken(1, (0,), (), (((3,), (), (0, 0)),)),),
+        (Taken(1, (0,), (), (((1,), (), (1, 0)), ((2,), (), (5, 0)))),),
+        (Taken(1, (0,), (), (((2,), (), (0, 0)),)),),
+    )
+    drawn = Drawn((graph,), (frozenset({0}),) * 3, stages, (0, 3))
+    price, run = explored(drawn)
+    assert price == (25, 0)
+    assert run == ((0, 0, 0), (1, 0, 1), (2, 0, 0))
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,4 +1,4 @@
-// Each state against those kept so far, the ones that beat others lately first.
+// Each state against those kept so far, of which the ones that beat others lately come first.
 #include "dominance.h"
 
 #include "rivals.h"
@@ -21,46 +21,80 @@ std::vector<Imitation> imitations_of(const States& states, const std::vector<Use
     return imitations;
 }
 
-// States that are held alike in the first respect, the cheapest one first.
-using Group = std::vector<std::size_t>;
+// The states that were kept, as a tree: those that are held alike in the first respect are below
+// one node, those among them that are in the second below one of its children, and so on.
+class Kept {
+  public:
+    explicit Kept(Rivals& all) : all_(all) {}
 
-// Puts something that was found nearer to the front, where it is found sooner the next time.
-void advance(std::vector<Group>& groups, std::vector<Group>::iterator found) {
-    std::swap(*found, groups[static_cast<std::size_t>(found - groups.begin()) / 2]);
-}
+    // The first one to come is the cheapest of any that is held as it is, respect by respect.
+    void add(std::size_t row, const Price& price) {
+        std::int32_t* link = &first_;
+        for (std::size_t respect = 0; respect < all_.respects(); ++respect) {
+            const std::int32_t held = all_.held(row, respect);
+            while (*link != NONE && nodes_[at(*link)].held != held)
+                link = &nodes_[at(*link)].next;
+            if (*link == NONE) {
+                const auto made = static_cast<std::int32_t>(nodes_.size());
+                *link = made;
+                nodes_.push_back({price, held, NONE, NONE});
+                link = &nodes_.back().below;
+            } else {
+                link = &nodes_[at(*link)].below;
+            }
+        }
+    }
+
+    // Whether one of them can do as `row` for no more than `limit`.
+    bool beats(std::size_t row, const Price& limit) { return beats(first_, 0, {}, row, limit); }
+
+  private:
+    static constexpr std::int32_t NONE = -1;
+
+    struct Node {
+        Price least;
+        std::int32_t held;
+        std::int32_t next;  // of the same parent
+        std::int32_t below; // the first child
+    };
+
+    // `spent` is what it costs in the respects before. What is found goes to the front, where it is
+    // found sooner the next time.
+    bool beats(std::int32_t& first, std::size_t respect, const Price& spent, std::size_t row,
+               const Price& limit) {
+        const std::int32_t theirs = all_.held(row, respect);
+        const bool last = respect + 1 == all_.respects();
+        for (std::int32_t* link = &first; *link != NONE; link = &nodes_[at(*link)].next) {
+            Node& node = nodes_[at(*link)];
+            const Price cost = spent + all_.cost(respect, node.held, theirs);
+            if (limit < node.least + cost) continue;
+            if (!last && !beats(node.below, respect + 1, cost, row, limit)) continue;
+            const std::int32_t found = std::exchange(*link, node.next);
+            node.next = std::exchange(first, found);
+            return true;
+        }
+        return false;
+    }
+
+    Rivals& all_;
+    std::vector<Node> nodes_;
+    std::int32_t first_ = NONE;
+};
 
 } // namespace
 
 Frontier undominated(const Frontier& frontier, const std::vector<Uses>& uses) {
     const States& states = frontier.states;
+    if (states.width == 0) return frontier; // one at most
     Rivals all(imitations_of(states, uses));
-    std::vector<std::size_t> kept;
-    std::vector<Group> groups; // of those kept
+    Kept kept(all);
+    std::vector<std::size_t> rows;
     for (std::size_t row = 0; row < states.size(); ++row) {
-        const Price limit = states.prices[row] + all.ease(row);
-        const auto beats = [&](std::size_t rival) {
-            return all.within(states.prices[rival], rival, row, limit);
-        };
-        const auto has_better = [&](const Group& group) {
-            const std::size_t first = group.front();
-            return !(limit < all.least(states.prices[first], first, row)) &&
-                   std::any_of(group.begin(), group.end(), beats);
-        };
-        const auto found = std::find_if(groups.begin(), groups.end(), has_better);
-        if (found != groups.end()) {
-            advance(groups, found);
-            continue;
-        }
-        kept.push_back(row);
-        const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
-            return all.alike(group.front(), row);
-        });
-        if (same == groups.end())
-            groups.push_back({row});
-        else
-            same->push_back(row);
+        if (kept.beats(row, states.prices[row] + all.ease(row))) continue;
+        kept.add(row, states.prices[row]);
+        rows.push_back(row);
     }
-    return frontier.only(kept);
+    return frontier.only(rows);
 }
 
 } // namespace tssearch

@@ -7,22 +7,23 @@ namespace tssearch {
 
 Imitation::Imitation(const Uses& uses, const Holdings& holdings)
     : stock_(uses.stock), once_(uses.needs.has_value()) {
-    Holdings sorted = holdings;
-    std::sort(sorted.begin(), sorted.end());
-    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-    for (const Holding holding : sorted)
-        distinct_.push_back(told_apart(uses, holding));
-    for (const Holding holding : holdings)
-        which_.push_back(static_cast<std::int32_t>(
-            std::lower_bound(sorted.begin(), sorted.end(), holding) - sorted.begin()));
-    costs_.assign(sorted.size() * sorted.size(), {UNKNOWN, 0});
+    std::vector<std::int32_t> numbers(stock_->size(), NONE);
+    which_.reserve(holdings.size());
+    for (const Holding holding : holdings) {
+        std::int32_t& number = numbers[at(holding)];
+        if (number == NONE) {
+            number = static_cast<std::int32_t>(distinct_.size());
+            distinct_.push_back(told_apart(uses, holding));
+        }
+        which_.push_back(number);
+    }
+    costs_.assign(distinct_.size() * distinct_.size(), {UNKNOWN, 0});
 }
 
 Imitation::Distinct Imitation::told_apart(const Uses& uses, Holding holding) const {
     Distinct made{holding, {}, {}};
     if (!once_) return made;
-    for (const Placement placement : *uses.needs)
-        made.reach.push_back(stock_->reach(holding, placement));
+    made.reach = stock_->reaches(holding, *uses.needs);
     made.ease = *std::min_element(made.reach.begin(), made.reach.end());
     return made;
 }
@@ -30,8 +31,7 @@ Imitation::Distinct Imitation::told_apart(const Uses& uses, Holding holding) con
 Price Imitation::worked_out(const Distinct& one, const Distinct& other) const {
     if (!once_) {
         if (one.holding == other.holding) return {};
-        return stock_->reach(one.holding, stock_->root(other.holding)) +
-               stock_->spent(other.holding);
+        return stock_->imitated(one.holding, other.holding);
     }
     Price most = one.reach.front() - other.reach.front();
     for (std::size_t i = 1; i < one.reach.size(); ++i)

@@ -49,6 +49,7 @@ class Imitation {
     };
 
     static constexpr std::int64_t UNKNOWN = -1;
+    static constexpr std::int32_t NONE = -1;
 
     [[nodiscard]] Distinct told_apart(const Uses& uses, Holding holding) const;
     [[nodiscard]] Price worked_out(const Distinct& one, const Distinct& other) const;

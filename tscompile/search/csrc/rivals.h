@@ -43,22 +43,20 @@ class Rivals {
         return price <= limit;
     }
 
-    // The least that such a thing can come to: its price with what it costs in the first respect.
-    Price least(const Price& price, std::size_t thing, std::size_t other) {
-        if (imitations_.empty()) return price;
-        return price + imitations_.front().cost(first(thing), first(other));
+    // In how many respects.
+    [[nodiscard]] std::size_t respects() const { return imitations_.size(); }
+
+    // How a thing is held in a respect, by number.
+    [[nodiscard]] std::int32_t held(std::size_t thing, std::size_t respect) const {
+        return holdings_[thing * imitations_.size() + respect];
     }
 
-    // Whether things are held alike in the first respect.
-    [[nodiscard]] bool alike(std::size_t thing, std::size_t other) const {
-        return imitations_.empty() || first(thing) == first(other);
+    // What it costs what is held as `one` in a respect to do as what is held as `other`.
+    const Price& cost(std::size_t respect, std::int32_t one, std::int32_t other) {
+        return imitations_[respect].cost(one, other);
     }
 
   private:
-    [[nodiscard]] std::int32_t first(std::size_t thing) const {
-        return holdings_[thing * imitations_.size()];
-    }
-
     std::vector<Imitation> imitations_;
     std::vector<std::int32_t> holdings_; // a row for each thing
 };

@@ -1,23 +1,12 @@
-// Steps sorted by counting; prices spread along them from a heap.
+// Steps sorted by counting; there are too few placements for a heap to pay.
 #include "steps.h"
 
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 namespace tssearch {
-
-namespace {
-
-struct Reached {
-    Price price;
-    Placement place;
-
-    // The cheapest one lies on top of a heap.
-    friend bool operator<(const Reached& a, const Reached& b) { return b.price < a.price; }
-};
-
-} // namespace
 
 Steps::Steps(std::size_t placements, const std::vector<Step>& steps)
     : starts_(placements + 1), steps_(steps.size()), numbers_(steps.size()), where_(steps.size()) {
@@ -40,26 +29,27 @@ Steps Steps::reversed() const {
     return {placements(), turned};
 }
 
-void Steps::spread(Prices& prices) const {
-    std::vector<Reached> heap;
-    const auto leave = [&](Placement place) {
+void Steps::spread(Prices& prices, Placements open) const {
+    std::vector<bool> waits(prices.size());
+    for (const Placement place : open)
+        waits[at(place)] = true;
+    while (!open.empty()) {
+        const auto cheapest =
+            std::min_element(open.begin(), open.end(), [&](Placement one, Placement other) {
+                return prices[at(one)] < prices[at(other)];
+            });
+        const Placement place = std::exchange(*cheapest, open.back());
+        open.pop_back();
+        waits[at(place)] = false;
         const Price left = prices[at(place)];
         for (std::size_t i = starts_[at(place)]; i < starts_[at(place) + 1]; ++i) {
+            const std::size_t target = at(steps_[i].target);
             const Price price = left + steps_[i].price;
-            Price& known = prices[at(steps_[i].target)];
-            if (!(price < known)) continue;
-            known = price;
-            heap.push_back({price, steps_[i].target});
-            std::push_heap(heap.begin(), heap.end());
+            if (!(price < prices[target])) continue;
+            prices[target] = price;
+            if (!waits[target]) open.push_back(steps_[i].target);
+            waits[target] = true;
         }
-    };
-    for (std::size_t place = 0; place < prices.size(); ++place)
-        if (prices[place] < UNREACHABLE) leave(static_cast<Placement>(place));
-    while (!heap.empty()) {
-        std::pop_heap(heap.begin(), heap.end());
-        const Reached cheapest = heap.back();
-        heap.pop_back();
-        if (cheapest.price == prices[at(cheapest.place)]) leave(cheapest.place);
     }
 }
 

@@ -21,9 +21,9 @@ class Steps {
 
     [[nodiscard]] std::size_t placements() const { return starts_.size() - 1; }
 
-    // Lowers each placement's price to that of reaching it from another at the other's price
+    // Lowers each placement's price to that of reaching it from one of `open` at the other's price
     // (Dijkstra, "A note on two problems in connexion with graphs", 1959).
-    void spread(Prices& prices) const;
+    void spread(Prices& prices, Placements open) const;
 
     // The first step out of `place` on the way for which there is `prices[place]` left to pay;
     // by its place in the given order.

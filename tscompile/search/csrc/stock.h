@@ -28,16 +28,23 @@ class Stock {
         return holding >= 0 && at(holding) < held_.size();
     }
 
-    [[nodiscard]] Placement root(Holding holding) const { return held_[at(holding)].root; }
+    // At most what the tree of any holding that has this one's placements costs more with another.
+    [[nodiscard]] Price grafted(Holding holding, Placement placement) const;
 
-    // What the reshards so far cost.
-    [[nodiscard]] Price spent(Holding holding) const { return held_[at(holding)].spent; }
+    // What it costs one at most to serve any uses to come, beyond what it costs the other.
+    [[nodiscard]] Price imitated(Holding one, Holding other) const;
+
+    // How many there are.
+    [[nodiscard]] std::size_t size() const { return held_.size(); }
 
     // What a use in `placement` costs.
     [[nodiscard]] Price reach(Holding holding, Placement placement) const {
         const Held& held = held_[at(holding)];
         return (*held.trees)[at(placement)] - held.spent;
     }
+
+    // What each of some uses costs.
+    [[nodiscard]] Prices reaches(Holding holding, const Placements& placements) const;
 
   private:
     struct Held {

@@ -2,6 +2,7 @@
 #include "trees.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tssearch {
 
@@ -66,7 +67,7 @@ const Prices& Trees::between(Placement source) {
     if (prices.empty()) {
         prices.assign(placements(), UNREACHABLE);
         prices[at(source)] = {};
-        out_.spread(prices);
+        out_.spread(prices, {source});
     }
     return prices;
 }
@@ -82,8 +83,14 @@ const Prices& Trees::from(Placement root, const Placements& used) {
         lower(branch, from(root, without(used, hung)), to(hung));
         return false;
     });
-    out_.spread(branch);
-    prices = std::move(branch);
+    // or it is a path from what the tree has anyway
+    prices = paths(root, used);
+    Placements lowered;
+    for (std::size_t place = 0; place < branch.size(); ++place)
+        if (branch[place] < prices[place]) lowered.push_back(static_cast<Placement>(place));
+    for (const Placement place : lowered)
+        prices[at(place)] = branch[at(place)];
+    out_.spread(prices, std::move(lowered));
     return prices;
 }
 
@@ -91,16 +98,34 @@ const Prices& Trees::to(const Placements& used) {
     const auto [found, fresh] = to_.try_emplace(used);
     Prices& prices = found->second;
     if (!fresh) return prices;
-    Prices branch(placements(), UNREACHABLE);
-    if (used.size() == 1) branch[at(used.front())] = {};
+    prices.assign(placements(), UNREACHABLE);
+    if (used.size() == 1) {
+        prices[at(used.front())] = {};
+        in_.spread(prices, used);
+        return prices;
+    }
     // without the last one, so that each split comes once
     any_subset(used, used.size() - 1, [&](const Placements& part) {
-        lower(branch, to(part), to(without(used, part)));
+        lower(prices, to(part), to(without(used, part)));
         return false;
     });
-    in_.spread(branch);
-    prices = std::move(branch);
+    Placements all(placements());
+    std::iota(all.begin(), all.end(), 0);
+    in_.spread(prices, std::move(all));
     return prices;
+}
+
+Prices Trees::paths(Placement root, const Placements& used) {
+    const Price spent = span(root, used);
+    Prices least = between(root);
+    for (const Placement one : used) {
+        const Prices& others = between(one);
+        for (std::size_t place = 0; place < least.size(); ++place)
+            least[place] = std::min(least[place], others[place]);
+    }
+    for (Price& price : least)
+        price = std::min(price + spent, UNREACHABLE);
+    return least;
 }
 
 Price Trees::span(Placement root, const Placements& used) {

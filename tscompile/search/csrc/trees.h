@@ -39,6 +39,9 @@ class Trees {
         Placements rest;
     };
 
+    // The tree from `root` to `used` with a path from one of its placements to each.
+    Prices paths(Placement root, const Placements& used);
+
     // The two sets of `wanted` that separate subtrees at `place` serve; none where a single one
     // does.
     Split split(Placement place, const Placements& wanted);

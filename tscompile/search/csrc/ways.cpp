@@ -73,25 +73,37 @@ const Choices& Ways::choices(Row held) {
     return choices_[number];
 }
 
-// An option is beaten by one that costs less even when it goes on to give what this one gives, and
-// repeats this one's reshards of values that stay live.
+// An option is beaten by one that comes to less, or to as much and is met sooner, even when it goes
+// on to give what this one gives, and what it needs of values that stay live is grafted onto their
+// trees.
 Choices Ways::worked_out(Row held) {
+    Prices once = options_.prices; // without what the values that stay live cost
     Prices prices = options_.prices;
-    std::vector<std::int64_t> again(prices.size());
+    std::vector<Prices> grafts(reads_.size());
     for (std::size_t i = 0; i < reads_.size(); ++i) {
+        const Read& read = reads_[i];
         for (std::size_t option = 0; option < prices.size(); ++option) {
-            const Price price = reads_[i].stock->reach(held[i], (*reads_[i].placements)[option]);
+            const Placement placement = (*read.placements)[option];
+            const Price price = read.stock->reach(held[i], placement);
             prices[option] = prices[option] + price;
-            if (reads_[i].stays) again[option] += price.time;
+            if (read.stays)
+                grafts[i].push_back(read.stock->grafted(held[i], placement));
+            else
+                once[option] = once[option] + price;
         }
     }
-    const std::vector<std::size_t> order = by_price(prices);
+    const std::vector<std::size_t> order = by_price(once);
     Choices worth;
     for (std::size_t option = 0; option < prices.size(); ++option) {
-        const Price limit =
-            sooner_than(prices[option].time - again[option] + gives_.ease(option).time);
+        const Price limit = once[option] + gives_.ease(option);
         const auto beats = [&](std::size_t rival) {
-            return gives_.within(prices[rival], rival, option, limit);
+            const bool sooner = prices[rival] < prices[option] ||
+                                (prices[rival] == prices[option] && rival < option);
+            const Price bound = sooner ? limit : limit - Price{0, 1};
+            Price price = once[rival];
+            for (std::size_t i = 0; i < reads_.size() && price <= bound; ++i)
+                if (reads_[i].stays) price = price + grafted(i, grafts[i], rival, option);
+            return gives_.within(price, rival, option, bound);
         };
         if (std::any_of(order.begin(), order.end(), beats)) continue;
         worth.options.push_back(static_cast<std::int32_t>(option));
@@ -99,6 +111,15 @@ Choices Ways::worked_out(Row held) {
         touch(held, option, worth.touched);
     }
     return worth;
+}
+
+Price Ways::grafted(std::size_t read, const Prices& grafts, std::size_t rival,
+                    std::size_t option) const {
+    const Placements& placements = *reads_[read].placements;
+    if (placements[rival] == placements[option]) return {};
+    const Price path =
+        reads_[read].stock->trees().between(placements[option])[at(placements[rival])];
+    return std::min(grafts[rival], path);
 }
 
 void Ways::touch(Row held, std::size_t option, Holdings& touched) const {

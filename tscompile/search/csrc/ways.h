@@ -56,6 +56,10 @@ class Ways {
 
     [[nodiscard]] Choices worked_out(Row held);
 
+    // At most what a rival's placement of what is read costs more where an option's is had.
+    [[nodiscard]] Price grafted(std::size_t read, const Prices& grafts, std::size_t rival,
+                                std::size_t option) const;
+
     void touch(Row held, std::size_t option, Holdings& touched) const;
 
     Options options_;
