@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,6 +13,7 @@ from tscompile.search import _core
 from tscompile.search.fusions import batches_at, reach
 from tscompile.search.graph import Indices, Prices, decode
 from tscompile.search.layout import View
+from tscompile.search.ordering import Order, Wired
 from tscompile.search.policies import Limits
 from tscompile.search.program import Operation, Program
 from tscompile.search.reshard import Reshards
@@ -70,9 +72,13 @@ class Choices:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Segment:
-    """Operations between two cuts: what can be taken before each, and the core that explores it."""
+    """Operations between two cuts: what can be taken before each, and the core that explores it.
+
+    The core takes the operations in another `order`.
+    """
 
     stages: tuple[tuple[Choices, ...], ...]
+    order: tuple[int, ...]
     core: _core.Segment
 
 
@@ -164,10 +170,7 @@ class Compiler:
         """Equal for segments that are the same but for names."""
         operations = program.operations[start:end]
         wiring = self._wiring(program, operations, names)
-        leaving = tuple(
-            0 if wires.last[name] < end else 1 if wires.read_once(name, end) else 2
-            for name in names
-        )
+        leaving = tuple([min(2, wires.uses(name, end)) for name in names])
         limits = tuple(self._policy.signature(op) for op in operations) if self._policy else ()
         return (self._mode, wiring, leaving, limits, tuple(program.values[n] for n in names))
 
@@ -199,18 +202,24 @@ class Compiler:
         self, program: Program, wires: _Wires, names: tuple[str, ...], start: int, end: int
     ) -> Segment:
         number = {name: i for i, name in enumerate(names)}
-        live = wires.live(names, start, end)
         stages = tuple(
             tuple(_choices(number, batch) for batch in stage)
             for stage in self._stages(program, wires, start, end)
         )
-        stocks = [self._reshards_of(program.values[name]).stock for name in names]
-        once = [
-            [i for i in values if wires.read_once(names[i], start + p)]
-            for p, values in enumerate(live)
-        ]
-        options = [[choices.numbers() for choices in stage] for stage in stages]
-        return Segment(stages, _core.Segment(stocks, live, once, options))
+        reshards = [self._reshards_of(program.values[name]) for name in names]
+        order = Order(
+            _wired(program.operations[start:end], number, stages),
+            tuple([len(one.placements) for one in reshards]),
+            tuple([min(2, wires.uses(name, end)) for name in names]),
+        )
+        positions = range(len(stages) + 1)
+        core = _core.Segment(
+            [one.stock for one in reshards],
+            [order.live(position) for position in positions],
+            [order.once(position) for position in positions],
+            [[choices.numbers() for choices in stages[p]] for p in order.positions],
+        )
+        return Segment(stages, order.positions, core)
 
     def _stages(self, program: Program, wires: _Wires, start: int, end: int) -> list[list[Priced]]:
         operations = program.operations[start:end]
@@ -285,31 +294,44 @@ class Compiler:
 
 
 class _Wires:
-    """Where the values of a program are given and read: positions of operations.
-
-    Given ones are at -1, and so is the last reading of what nobody reads.
-    """
+    """Where the values of a program are read: positions of operations, -1 where nobody does."""
 
     def __init__(self, program: Program) -> None:
         self._readers = program.readers()
         self.last = {value: max(found, default=-1) for value, found in self._readers.items()}
-        self._defined = dict.fromkeys(program.given, -1)
-        for position, operation in enumerate(program.operations):
-            self._defined.update(dict.fromkeys(operation.outputs, position))
 
-    def read_once(self, value: str, start: int) -> bool:
-        """Whether a value that is read from `start` on is read once from there on."""
+    def uses(self, value: str, start: int) -> int:
+        """How often a value is read from `start` on."""
         readers = self._readers[value]
-        return len(readers) == 1 or readers[-2] < start
+        return len(readers) - bisect_left(readers, start)
 
-    def live(self, names: Sequence[str], start: int, end: int) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the values needed at or after each position as far as `end`."""
-        found: list[list[int]] = [[] for _ in range(start, end + 1)]
-        for number, name in enumerate(names):
-            first = max(start, self._defined[name] + 1)
-            for position in range(first, min(end, self.last[name]) + 1):
-                found[position - start].append(number)
-        return tuple(map(tuple, found))
+
+def _wired(
+    operations: Sequence[Operation],
+    number: Mapping[str, int],
+    stages: Sequence[Sequence[Choices]],
+) -> tuple[Wired, ...]:
+    """Operations by the values' numbers, with what all that can be taken needs and joins."""
+    needs: list[dict[int, set[int]]] = [{number[v]: set() for v in op.inputs} for op in operations]
+    joined: set[int] = set()
+    for start, stage in enumerate(stages):
+        for choices in stage:
+            taken = range(start, start + choices.span)
+            joined.update(taken[1:])
+            for value, row in zip(choices.inputs, choices.requires, strict=True):
+                for position in taken:
+                    if value in needs[position]:
+                        needs[position][value].update(row.tolist())
+    return tuple(
+        Wired(
+            tuple(needs[position]),
+            tuple([number[v] for v in op.outputs]),
+            tuple(map(len, needs[position].values())),
+            sum(len(choices.prices) for choices in stages[position]),
+            position in joined,
+        )
+        for position, op in enumerate(operations)
+    )
 
 
 def _choices(number: Mapping[str, int], priced: Priced) -> Choices:

@@ -93,8 +93,9 @@ def _passage(
 ) -> Passage:
     """The way from the one of `states` that `exit_` was reached from most cheaply."""
     row, origins = explored.passage(exit_)
-    taken = tuple(
-        Origin(position, segment.stages[position][choices], option)
-        for position, choices, option in origins
+    taken = (
+        Origin(segment.order[place], segment.stages[segment.order[place]][choices], option)
+        for place, choices, option in origins
     )
-    return Passage(number, states.held(row), exit_, taken)
+    in_order = tuple(sorted(taken, key=lambda origin: origin.position))
+    return Passage(number, states.held(row), exit_, in_order)
