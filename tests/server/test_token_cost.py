@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import sys
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from multiprocessing import Pipe
@@ -11,7 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import openai
 import pytest
+from served_app import ServedApp
 
 from tsruntime.engine.messages import Event, TokenOutput
 from tsruntime.sampling.params import SamplingParams
@@ -97,3 +102,22 @@ def test_a_step_is_one_message_and_a_token_one_wake_up_and_one_send(
     assert called["BaseEventLoop.create_future"] < STREAMS + 10
     assert not [name for name in called if name.startswith(("JSONEncoder", "_dataclass"))]
     assert called.total() / STREAMS < 65
+
+
+def test_a_request_asks_the_system_for_no_randomness(
+    served: ServedApp, client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a call may take longer than all else; ids and seeds are unlike all the same."""
+    asked = Counter[str]()
+
+    def urandom(size: int) -> bytes:
+        asked[threading.current_thread().name] += 1
+        return real(size)
+
+    real = os.urandom
+    for module in (random, os):
+        monkeypatch.setattr(module, "_urandom" if module is random else "urandom", urandom)
+    answers = [client.completions.create(model="tiny", prompt="a", n=3) for _ in range(8)]
+    assert "served" not in asked
+    assert len({answer.id for answer in answers}) == 8
+    assert len({made.params.seed for made in served.engine.submitted[-24:]}) == 24

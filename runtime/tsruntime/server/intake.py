@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -25,6 +25,10 @@ COMPLETION_TOKENS: Final = 16
 
 MAX_CHOICES: Final = 1024
 """Prompts times `n` that one request may ask for."""
+
+
+_DRAWN: Final = random.Random()
+"""Seeds of requests that give none: no secrets, so the system is asked for randomness once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,7 @@ class Intake:
 
 def _seed(given: int | None, choice: int) -> int:
     """Seed of one of the `n` choices, which would all be the same with one seed, as in vLLM."""
-    return secrets.randbits(63) if given is None else given + choice
+    return _DRAWN.getrandbits(63) if given is None else given + choice
 
 
 def _first(*values: float | None) -> float:

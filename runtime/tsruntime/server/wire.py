@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring
@@ -21,6 +21,9 @@ DONE: Final = b"data: [DONE]\n\n"
 dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Compact JSON; made once, since json.dumps makes an encoder a call."""
 
+
+_IDS: Final = random.Random()
+"""Of answers: unlike each other, and no secrets, so the system is asked for randomness once."""
 
 quoted: Final = encode_basestring
 """A string as JSON, without an encoder."""
@@ -93,7 +96,7 @@ class Identity:
         likeliest: int | None = None,
     ) -> Identity:
         """A fresh id (`cmpl-…`), as of now."""
-        id_ = f"{prefix}-{uuid.uuid4().hex}"
+        id_ = f"{prefix}-{_IDS.getrandbits(128):032x}"
         return cls(id_, int(time.time()), model, usage_in_stream, token_ids, likeliest)
 
     def body(self, kind: str, choices: Sequence[object]) -> dict[str, object]:
