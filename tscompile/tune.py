@@ -224,6 +224,7 @@ _MAKERS: dict[str, Callable[[Op, dict[str, Value], str], Problem]] = {
     "scaled_linear.triton_rows": _scaled,
     "scaled_linear_silu_mul.triton_rows": _scaled,
     "attention.triton": _attention,
+    "attention.triton_extend": _attention,
     "attention.triton_decode": _attention,
 }
 

@@ -86,17 +86,16 @@ def test_its_kernel_is_pinned_where_it_wins(artifact: Path, tmp_path: Path) -> N
     chosen = pins(artifact)
     extend = chosen["extend attention"]
     assert extend["winner"] == "attention.flashinfer_fa3"
-    assert [
-        "attention.triton",
-        "is PORTABLE, attention.flashinfer_fa3 is PERFORMANT",
-    ] in extend["losers"]
+    losers = dict(extend["losers"])
+    assert losers["attention.triton"] == "is PORTABLE, attention.flashinfer_fa3 is PERFORMANT"
+    assert losers["attention.triton_extend"] == "has priority 8, attention.flashinfer_fa3 has 9"
     decode = dict(chosen["decode attention"]["losers"])
     assert decode["attention.flashinfer_fa3"] == "is for extend, not decode"
     plan = load_plan(artifact)
     pinned = {(p.phase, op.pin) for p in plan.programs for op in p.ops if op.op == "attention"}
     assert pinned == {("extend", "attention.flashinfer_fa3"), ("decode", "attention.triton_decode")}
     without = pins(build(tmp_path, contents(tmp_path)))["extend attention"]
-    assert without["winner"] == "attention.triton"
+    assert without["winner"] == "attention.triton_extend"
     said = "needs kernel pack flashinfer_fa3, which the recipe does not name"
     assert dict(without["losers"])["attention.flashinfer_fa3"] == said
 

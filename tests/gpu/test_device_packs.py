@@ -21,6 +21,8 @@ from kernel_cases import seed
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tskernels.cubin import compile_function
+from tskernels.device import CudaDevice
 from tskernels.launch import Address, CallLayout, Operand, PackLaunch
 from tskernels.op import tensor_type
 from tskernels.ops.attention.flashinfer import plan_fa3
@@ -83,6 +85,10 @@ CASES = {
     "pages of 8": (Sizes(512, 8, 8, 8, 8), RAGGED),
     "pages beyond a tile": (Sizes(512, 8, 8, 1, 256), RAGGED),
     "behind a prefix": (Sizes(512, 64, 32, 8, 64), PREFIXED),
+    "single rows among them": (
+        Sizes(256, 16, 32, 8, 64),
+        Case((1,) * 6 + (100, 1, 2), (700, 33, 64, 1, 65, 129, 164, 4000, 2)),
+    ),
     "one row": (Sizes(33, 1, 6, 3, 16), Case((1,), (1,))),
     "full": (Sizes(256, 2, 32, 8, 64), Case((128, 128), (128, 256))),
     "nothing": (Sizes(256, 2, 4, 2, 64), Case((), ())),
@@ -123,6 +129,8 @@ class Attention:
         self.areas = {
             "host": torch.zeros(self.plan.step_bytes, dtype=torch.uint8).pin_memory(),
             "step": torch.zeros(self.plan.step_bytes, dtype=torch.uint8, device="cuda"),
+            "scratch": torch.full((self.plan.scratch_bytes // 4 + 1,), math.nan, device="cuda"),
+            "counters": torch.zeros(self.plan.counter_bytes // 4 + 1, device="cuda").int(),
         }
         described, library = read_pack(pack)
         self.library = PackLibrary(described.name, library)
@@ -144,6 +152,14 @@ class Attention:
         cache[free] = math.nan
         return cache, table.cuda()
 
+    def launch(self, stream: torch.cuda.Stream) -> None:
+        """What comes before the pack's part."""
+        device = CudaDevice(stream)
+        for planned in self.plan.launches:
+            kernel = device.load(compile_function(planned.function, "sm_90"))
+            pointers = [self._address(address) for address in planned.addresses]
+            kernel.bind(planned.grid, pointers, early=True)()
+
     def run(self, stream: torch.cuda.Stream, calls: tuple[PackLaunch, ...]) -> None:
         place = Place(0, stream.cuda_stream)
         for call in calls:
@@ -155,7 +171,7 @@ class Attention:
             return self.areas[address.space].data_ptr() + address.index
         found = self.inputs[address.index] if address.space == "input" else self.output
         assert found is not None
-        return found.data_ptr()
+        return found.data_ptr()  # of lengths in pinned memory, which a GPU reads too
 
     def expected(self) -> Tensor:
         real = self.cache.nan_to_num().float()  # what no row may see
@@ -172,6 +188,7 @@ def test_agrees_with_the_reference_and_touches_no_padding(name: str, pack: Path)
     call.run(stream, call.plan.from_pack)  # no list yet: nothing is computed
     torch.cuda.synchronize()
     assert call.output.isnan().all()
+    call.launch(stream)
     call.run(stream, (*call.plan.prepare, *call.plan.from_pack))
     torch.cuda.synchronize()
     rows = sum(case.news)
@@ -249,6 +266,7 @@ STEPS = (
     Case((100, 33, 17), (100, 33, 17)),
     Case((64, 1, 100, 50), (164, 34, 117, 50)),
     Case((1, 250), (165, 284)),
+    Case((1, 1, 1), (166, 285, 118)),
 )
 
 

@@ -35,7 +35,7 @@ FLASHINFER_FA3: Final = PackSource(
     name="flashinfer_fa3",
     source=_HERE / "flashinfer" / "fa3.cu",
     functions={
-        "flashinfer_fa3_plan": Signature(addresses=4, integers=7, reals=0),
+        "flashinfer_fa3_list": Signature(addresses=4, integers=5, reals=0),
         "flashinfer_fa3_run": Signature(addresses=5, integers=10, reals=1),
     },
     package="flashinfer-python",

@@ -64,12 +64,12 @@ class Binder:
         self._place = Place(stream.device_index, stream.cuda_stream)
 
     def program(self, program: Program, values: Mapping[str, Tensor], fed: Operands) -> Kernels:
-        """The kernels of `program`, views left out, after the one that feeds it."""
+        """The kernels of `program`, one an op, views left out, after the one that feeds it."""
         calls = self._launches.programs[program.name]
         found = list(self.call(calls.feed, fed))
         for op, call in zip(program.ops, calls.ops, strict=True):
             if call is not None:
-                found += self.call(call, _operands(op, values))
+                found.append(_in_order(self.call(call, _operands(op, values))))
             elif op.pin != VIEW_PIN:
                 plan = self._plan
                 found.append(bind_kernel(op, values, plan.mesh, self._rank, self._communicators))
@@ -127,6 +127,17 @@ class Binder:
         if tensor is None:
             raise TypeError(f"{address.space} {address.index} is missing")
         return tensor.data_ptr()
+
+
+def _in_order(kernels: Kernels) -> Callable[[], None]:
+    if len(kernels) == 1:
+        return kernels[0]
+
+    def run() -> None:
+        for kernel in kernels:
+            kernel()
+
+    return run
 
 
 def _operands(op: Op, values: Mapping[str, Tensor]) -> Operands:

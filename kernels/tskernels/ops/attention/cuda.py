@@ -1,6 +1,8 @@
-"""kv_write.triton, attention.triton for any rows, attention.triton_decode split over the keys."""
+"""kv_write.triton; attention.triton for any rows, triton_decode split over keys, both in extend."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tskernels.capabilities import CUDA, strides
 from tskernels.kernel import PERFORMANT, PORTABLE, KernelSpec, compiled
@@ -78,8 +80,21 @@ def plan_rows(call: CallLayout) -> LaunchPlan:
     return plan_tiles(call, rows(heads_of(call), call.arch))
 
 
-def plan_tiles(call: CallLayout, config: Rows) -> LaunchPlan:
-    """As `plan_rows`, by `config`."""
+def plan_extend(call: CallLayout) -> LaunchPlan:
+    """Sequences with one row as in a decode step, all others by tiles, which those leave empty."""
+    tiles = plan_tiles(call, rows(heads_of(call), call.arch), several=True)
+    single = plan_single(call)
+    return replace(single, launches=(*single.launches, *tiles.launches))
+
+
+def plan_single(call: CallLayout) -> LaunchPlan:
+    """The rows of sequences with one row, whatever others have."""
+    heads = replace(heads_of(call), rows=call.input(3).shape[0])
+    return plan_shares(call, decode(heads, call.arch))
+
+
+def plan_tiles(call: CallLayout, config: Rows, *, several: bool = False) -> LaunchPlan:
+    """As `plan_rows`, by `config`; only of sequences with `several` rows, if asked."""
     heads, sequences = heads_of(call), call.input(3).shape[0]
     builder = LaunchBuilder(MODULE, call)
     launch = builder.launch(
@@ -95,6 +110,7 @@ def plan_tiles(call: CallLayout, config: Rows) -> LaunchPlan:
         block_t=config.block_t,
         block_d=max(_SMALLEST_DOT, next_power_of_two(heads.width)),
         stages=config.stages,
+        several=several,
     )
     return LaunchPlan((launch,))
 
@@ -150,5 +166,15 @@ SPECS = (
         CUDA,
         mode="decode",
         launches=plan_decode,
+    ),
+    KernelSpec(
+        "attention",
+        "triton_extend",
+        compiled,
+        PERFORMANT,
+        _ATTENTION,
+        CUDA,
+        mode="extend",
+        launches=plan_extend,
     ),
 )

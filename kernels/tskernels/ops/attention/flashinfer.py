@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tskernels.kernel import PERFORMANT, Capability, KernelQuery, KernelSpec, Trait, compiled
 from tskernels.launch import ALIGNED, Address, CallLayout, LaunchPlan, PackLaunch
+from tskernels.ops.attention.cuda import plan_single
 from tskernels.packs.sources import FLASHINFER_FA3
 from tskernels.schema import DType
 from tskernels.signatures import indices
@@ -14,53 +16,50 @@ _WIDTH: Final = 128
 _BLOCK_ROWS: Final = 128
 _LEAST_PAGE: Final = 8
 """Tokens of a page of which a tile has no more than a warp can fetch, one part a lane."""
-_MOST_TILES: Final = 4096
-"""Beyond it the plan has another layout, which the pack does not hold."""
 _MOST_PROCESSORS: Final = 144
 """Multiprocessors of the largest chip with this architecture."""
 _ARRAYS: Final = 7
-"""Arrays of the plan with an entry for each tile of each head."""
+"""Arrays of the list with an entry for each tile of each head."""
 
 
 def plan_fa3(call: CallLayout) -> LaunchPlan:
     """One launch over a list of tiles, which is made of the step's lengths on the host.
 
-    ValueError where an operand does not lie as the tensor copy engine needs it.
+    Before it, sequences with one row have theirs computed as in a decode step: a tile has rows of
+    one head alone, and most of it would be idle. ValueError where an operand does not lie as the
+    tensor copy engine needs it.
     """
     query, cache, table, output = (*(call.input(i) for i in range(3)), call.outputs[0])
-    rows, heads = query.shape[:2]
     for operand in (query, output):
         step = ALIGNED // operand.dtype.itemsize
         if operand.alignment % ALIGNED or any(stride % step for stride in operand.strides[:2]):
             raise ValueError(f"attention of {operand} does not begin each head on {ALIGNED} bytes")
-    key_heads, page_size = cache.shape[2:4]
-    sizes = (rows, table.shape[0], heads, key_heads, page_size)
-    size = list_bytes(rows, table.shape[0], heads)
+    (rows, heads), (sequences, most_pages) = query.shape[:2], table.shape
+    pages, _, key_heads, page_size = cache.shape[:4]
+    size = list_bytes(rows, sequences, heads)
     run = PackLaunch(
         FLASHINFER_FA3.name,
         "flashinfer_fa3_run",
         (*(Address("input", i) for i in range(3)), Address("step", 0), Address("output", 0)),
-        (*sizes, cache.shape[0], *query.strides[:2], *output.strides[:2]),
+        (
+            *(rows, sequences, heads, key_heads, page_size, pages),
+            *(*query.strides[:2], *output.strides[:2]),
+        ),
         (call.number("scale"),),
     )
     prepare = PackLaunch(
         FLASHINFER_FA3.name,
-        "flashinfer_fa3_plan",
+        "flashinfer_fa3_list",
         (Address("input", 3), Address("input", 4), Address("host", 0), Address("step", 0)),
-        (*sizes, table.shape[1], size),
+        (rows, sequences, heads, most_pages, size),
     )
-    return LaunchPlan((), from_pack=(run,), prepare=(prepare,), step_bytes=size)
+    return replace(plan_single(call), from_pack=(run,), prepare=(prepare,), step_bytes=size)
 
 
 def list_bytes(rows: int, sequences: int, heads: int) -> int:
     """Bytes of the list of tiles of a program."""
-    return _ARRAYS * _rounded(4 * _tiles(rows, sequences) * heads) + _rounded(
-        4 * (_MOST_PROCESSORS + 1)
-    )
-
-
-def _tiles(rows: int, sequences: int) -> int:
-    return -(-rows // _BLOCK_ROWS) + sequences - 1
+    tiles = -(-rows // _BLOCK_ROWS) + sequences - 1
+    return _ARRAYS * _rounded(4 * tiles * heads) + _rounded(4 * (_MOST_PROCESSORS + 1))
 
 
 def _rounded(size: int) -> int:
@@ -81,16 +80,10 @@ def _has_whole_parts(query: KernelQuery) -> bool:
     return cache is not None and cache[3] >= _LEAST_PAGE and cache[3].bit_count() == 1
 
 
-def _has_few_tiles(query: KernelQuery) -> bool:
-    shape, table = query.shapes[0], query.shapes[2]
-    return shape is not None and table is not None and _tiles(shape[0], table[0]) <= _MOST_TILES
-
-
 _TRAITS: Final = (
     Trait(f"takes heads {_WIDTH} wide", _is_wide),
     Trait("takes neither sinks nor a window", _is_plain),
     Trait(f"takes pages of a power of two, from {_LEAST_PAGE} tokens on", _has_whole_parts),
-    Trait(f"takes at most {_MOST_TILES} tiles of {_BLOCK_ROWS} rows", _has_few_tiles),
 )
 
 SPECS = (
@@ -98,7 +91,7 @@ SPECS = (
         "attention",
         "flashinfer_fa3",
         compiled,
-        PERFORMANT,
+        PERFORMANT + 1,
         {
             **dict.fromkeys(("query", "cache"), (DType.BFLOAT16,)),
             **indices("block_table", "seq_lens", "query_starts"),

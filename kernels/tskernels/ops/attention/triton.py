@@ -128,7 +128,7 @@ def decode(
     lines: tl.constexpr,
     early: tl.constexpr,
 ):
-    """One row of each sequence, the query heads of one key head, a share of its keys.
+    """One row of each sequence that has one, the query heads of one key head, a share of its keys.
 
     Every share leaves its weighted sum, maximum and weight; the last one to end joins them.
     What a program is given lies there before its first kernel begins, and so do the keys of the
@@ -138,7 +138,7 @@ def decode(
     start_dependents(early)
     row = tl.load(starts + sequence)
     length = tl.load(lengths + sequence)
-    if tl.load(starts + sequence + 1) == row:
+    if tl.load(starts + sequence + 1) != row + 1:
         length = 0
     oldest = 0
     if window > 0:
@@ -243,10 +243,12 @@ def rows(
     block_t: tl.constexpr,
     block_d: tl.constexpr,
     stages: tl.constexpr,
+    several: tl.constexpr,
     early: tl.constexpr,
 ):
     """Tiles of rows of one sequence and one query head; the grid has a tile for every one that
-    the sequences may need, and each tile finds its own by counting.
+    the sequences may need, and each tile finds its own by counting. Where only those with
+    `several` rows are asked for, the others need none.
     """
     tile, head = tl.program_id(0), tl.program_id(1)
     start_dependents(early)
@@ -256,6 +258,8 @@ def rows(
     opens = tl.load(starts + s, mask=known, other=0)
     closes = tl.load(starts + s + 1, mask=known, other=0)
     needed = (closes - opens + block_m - 1) // block_m
+    if several:
+        needed = tl.where(closes - opens == 1, 0, needed)
     ends = tl.cumsum(needed, 0)
     sequence = tl.sum((ends <= tile).to(tl.int32), 0)
     if sequence < sequences:

@@ -1,4 +1,4 @@
-// FlashInfer's FlashAttention 3 for Hopper over our paged cache, and the plan of its blocks' work.
+// FlashInfer's FlashAttention 3 for Hopper over our paged cache, and the list of its blocks' work.
 //
 // One instance: bfloat16, heads 128 wide, causal, a list of work for each head. The list lies at
 // fixed places of a device's memory, so that a recorded launch can be replayed with any lengths.
@@ -13,8 +13,12 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <functional>
+#include <numeric>
+#include <queue>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 // FlashInfer's own list of CUTLASS headers draws in test utilities, which need cuRAND.
@@ -26,7 +30,6 @@
 #include <cute/tensor.hpp>
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
-#include <flashinfer/attention/scheduler.cuh>
 
 #include "../kernel_pack.h"
 
@@ -37,8 +40,8 @@ using Number = cutlass::bfloat16_t;
 constexpr int kWidth = 128;
 constexpr int kBlockRows = 128;
 constexpr int kBlockKeys = 128;
-constexpr int kMostTiles = 4096;
 constexpr int64_t kAlignment = 16;
+constexpr int32_t kHeadsTogether = 16;
 
 constexpr int kColumns = 64;
 // A copy's columns: 128 bytes, the span over which shared memory is swizzled.
@@ -207,12 +210,14 @@ struct Bucket {
     int64_t sequences;
     int64_t heads;
 
-    int64_t tiles() const { return (rows + kBlockRows - 1) / kBlockRows + sequences - 1; }
+    int64_t most_tiles() const {
+        return ((rows + kBlockRows - 1) / kBlockRows + sequences - 1) * heads;
+    }
 };
 
-// Where each array of the plan starts: seven of one entry a tile, and the blocks' shares of them.
+// Where each array of the list starts: seven of one entry a tile, and the blocks' shares of them.
 struct Places {
-    int64_t tile, row, key, rows, keys, head, share, sequence, end;
+    int64_t tile, row, table, rows, keys, head, sequence, share, end;
 };
 
 int64_t rounded(int64_t bytes) {
@@ -220,10 +225,70 @@ int64_t rounded(int64_t bytes) {
 }
 
 Places places(const Bucket& bucket, int64_t processors) {
-    const int64_t list = rounded(sizeof(int32_t) * bucket.tiles() * bucket.heads);
+    const int64_t list = rounded(sizeof(int32_t) * bucket.most_tiles());
     const int64_t shares = rounded(sizeof(int32_t) * (processors + 1));
-    return {0,        list,     2 * list,          3 * list,         4 * list,
-            5 * list, 6 * list, 6 * list + shares, 7 * list + shares};
+    return {0, list, 2 * list, 3 * list, 4 * list, 5 * list, 6 * list, 7 * list, 7 * list + shares};
+}
+
+// What a block computes at a time, for one head.
+struct Tile {
+    int32_t sequence;
+    int32_t tile;
+    int32_t row;
+    int32_t rows;
+    int32_t keys;
+
+    // In blocks of keys; to begin and to end a tile takes about as long as two.
+    int64_t cost() const {
+        const int64_t seen = std::min(keys, keys - rows + (tile + 1) * kBlockRows);
+        return (seen + kBlockKeys - 1) / kBlockKeys + 2;
+    }
+};
+
+// The tiles of every sequence with more than one row, costly ones first.
+std::vector<Tile> tiles_of(const int32_t* keys, const int32_t* starts, int64_t sequences) {
+    std::vector<Tile> found;
+    for (int32_t i = 0; i < sequences; ++i) {
+        const int32_t rows = starts[i + 1] - starts[i];
+        if (rows < 2) continue;
+        for (int32_t tile = 0; tile * kBlockRows < rows; ++tile) {
+            found.push_back({i, tile, starts[i], rows, keys[i]});
+        }
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Tile& a, const Tile& b) { return a.cost() > b.cost(); });
+    return found;
+}
+
+// A tile of the step for one head, and the multiprocessor that computes it.
+struct Work {
+    const Tile* tile;
+    int32_t head;
+    int32_t owner;
+};
+
+// Every tile for every head goes to the multiprocessor that has least to do so far. Some heads go
+// together, so that their small tiles even out what their large ones left, and not all of them,
+// so that those in hand read the same keys.
+std::vector<Work> shared_out(const std::vector<Tile>& tiles, int32_t heads, int32_t processors) {
+    using Load = std::pair<int64_t, int32_t>;
+    std::vector<Load> idle;
+    for (int32_t i = 0; i < processors; ++i)
+        idle.emplace_back(0, i);
+    std::priority_queue<Load, std::vector<Load>, std::greater<>> least({}, std::move(idle));
+    std::vector<Work> found;
+    found.reserve(tiles.size() * heads);
+    for (int32_t first = 0; first < heads; first += kHeadsTogether) {
+        for (const Tile& tile : tiles) {
+            for (int32_t head = first; head < std::min(first + kHeadsTogether, heads); ++head) {
+                const auto [load, owner] = least.top();
+                least.pop();
+                least.emplace(load + tile.cost(), owner);
+                found.push_back({&tile, head, owner});
+            }
+        }
+    }
+    return found;
 }
 
 int processors_of(int32_t device) {
@@ -308,43 +373,48 @@ TS_PACK_EXPORT int32_t ts_pack_abi() {
     return TS_PACK_ABI;
 }
 
-// Share the tiles of a step out among the multiprocessors.
+// List the tiles of a step's sequences with more than one row, by multiprocessor; those with one
+// row are left to another kernel.
 //
 // addresses: keys of each sequence [sequences], first rows [sequences + 1] and the list in pinned
-// memory, all on the host; the list on the device. integers: rows, sequences, heads, key heads,
-// page size, pages of a table's row, bytes of a list.
-TS_PACK_EXPORT int32_t flashinfer_fa3_plan(const uint64_t* addresses, const int64_t* integers,
+// memory, all on the host; the list on the device. integers: rows, sequences, heads, pages of a
+// table's row, bytes of a list.
+TS_PACK_EXPORT int32_t flashinfer_fa3_list(const uint64_t* addresses, const int64_t* integers,
                                            const double*, int32_t device, void* stream, char* error,
                                            int64_t error_bytes) {
     return reported(error, error_bytes, [&] {
         const Bucket bucket{integers[0], integers[1], integers[2]};
-        const int64_t bytes = integers[6];
-        const Places wanted = places(bucket, processors_of(device));
-        if (wanted.end > bytes || bucket.tiles() > kMostTiles) {
-            throw std::runtime_error("the list of work takes " + std::to_string(wanted.end) +
-                                     " bytes, there are " + std::to_string(bytes));
+        const int64_t pages = integers[3], bytes = integers[4];
+        const int processors = processors_of(device);
+        const Places place = places(bucket, processors);
+        const auto tiles =
+            tiles_of(at<int32_t>(addresses[0]), at<int32_t>(addresses[1]), bucket.sequences);
+        const int64_t total = static_cast<int64_t>(tiles.size()) * bucket.heads;
+        if (place.end > bytes || total > bucket.most_tiles()) {
+            throw std::runtime_error("a list of " + std::to_string(total) + " tiles in " +
+                                     std::to_string(bytes) + " bytes exceeds the program's");
         }
-        std::vector<int32_t> tables(bucket.sequences + 1);
-        for (size_t i = 0; i < tables.size(); ++i)
-            tables[i] = static_cast<int32_t>(i * integers[5]);
-        flashinfer::PrefillPlanSM90Info found;
-        check(flashinfer::PrefillSM90Plan<int32_t>(
-                  nullptr, 0, at<void>(addresses[3]), at<void>(addresses[2]), bytes, found,
-                  at<int32_t>(addresses[1]), tables.data(), at<int32_t>(addresses[0]), bucket.rows,
-                  bucket.sequences, bucket.heads, integers[3], kWidth, kWidth, integers[4],
-                  /*causal=*/true, /*enable_cuda_graph=*/true, sizeof(Number),
-                  static_cast<cudaStream_t>(stream)),
-              "the list of work cannot be copied");
-        const std::array<int64_t, 8> given{
-            found.qo_tile_indices_offset, found.qo_indptr_offset,    found.kv_indptr_offset,
-            found.qo_len_offset,          found.kv_len_offset,       found.head_indices_offset,
-            found.work_indptr_offset,     found.batch_indices_offset};
-        const std::array<int64_t, 8> expected{wanted.tile,  wanted.row,     wanted.key,
-                                              wanted.rows,  wanted.keys,    wanted.head,
-                                              wanted.share, wanted.sequence};
-        if (given != expected || found.same_schedule_for_all_heads) {
-            throw std::runtime_error("the list of work is laid out in another way");
+        const auto list = [&](int64_t offset) { return at<int32_t>(addresses[2], offset); };
+        const auto works = shared_out(tiles, static_cast<int32_t>(bucket.heads), processors);
+        int32_t* shares = list(place.share);
+        std::fill_n(shares, processors + 1, 0);
+        for (const Work& work : works)
+            ++shares[work.owner + 1];
+        std::partial_sum(shares, shares + processors + 1, shares);
+        std::vector<int32_t> next(shares, shares + processors);
+        for (const Work& work : works) {
+            const int32_t to = next[work.owner]++;
+            list(place.tile)[to] = work.tile->tile;
+            list(place.row)[to] = work.tile->row;
+            list(place.table)[to] = static_cast<int32_t>(work.tile->sequence * pages);
+            list(place.rows)[to] = work.tile->rows;
+            list(place.keys)[to] = work.tile->keys;
+            list(place.head)[to] = work.head;
+            list(place.sequence)[to] = work.tile->sequence;
         }
+        check(cudaMemcpyAsync(at<void>(addresses[3]), at<void>(addresses[2]), place.end,
+                              cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
+              "the list cannot be copied");
     });
 }
 
@@ -390,7 +460,7 @@ TS_PACK_EXPORT int32_t flashinfer_fa3_run(const uint64_t* addresses, const int64
                                   flashinfer::get_lse_gmem_layout(bucket.rows, bucket.heads)};
         Scheduler::Params scheduler = Scheduler::to_underlying_arguments(
             {list(place.share), list(place.head), list(place.tile), list(place.row),
-             list(place.key), list(place.rows), list(place.keys), list(place.sequence),
+             list(place.table), list(place.rows), list(place.keys), list(place.sequence),
              cutlass::FastDivmod(static_cast<int>(bucket.heads / key_heads)),
              static_cast<int>(bucket.heads)});
         launch(mainloop, epilogue, scheduler, processors, static_cast<cudaStream_t>(stream));
