@@ -9,12 +9,14 @@ import pytest
 from deployments import ROOT, Run
 from planned import deployment, planned_once
 
+from tscompile.communication.compiled import planned_request
 from tscompile.deployment import requested
+from tscompile.ir.errors import DeviceMemoryError
 from tscompile.ir.mesh import ParallelSizes
 from tscompile.models import cache_layers
 from tscompile.models.config import from_hf
 from tscompile.recipe import load
-from tscompile.size.fit import Need, attempts, pool_bytes, room, worlds
+from tscompile.size.fit import Need, attempts, pool_bytes, room, state_bytes, worlds
 from tscompile.size.weights import Weighed, legal_sizes
 
 RECIPES = ROOT / "recipes"
@@ -111,3 +113,17 @@ def test_the_command_explains_what_does_not_fit(tscompile: Run) -> None:
     assert tscompile("size", RECIPES / "llama-tiny-dummy.yaml", "--capacity", "big").code == 2
     unknown = tscompile("size", RECIPES / "llama-tiny-dummy.yaml")
     assert "not known: --capacity" in unknown.out
+
+
+def test_what_is_left_for_the_cache_can_be_built_and_not_much_more() -> None:
+    """By the page; what a plan's arena takes is not known when its weights are laid out."""
+    request = requested(load(RECIPES / "qwen3-8b.yaml"))
+    plan, state = planned_request(request), state_bytes(request)
+    assert state > 2 * 4 * 64 * 151_936 + 2**30
+    pages = room(plan, 141 * 10**9, 40_960, state).tokens // 64 + 1
+    arena = plan.memory["arena"] // (64 * plan.pool.token_bytes)
+    roomy = replace(request.kv, memory=None, pages=pages)
+    assert planned_request(replace(request, kv=roomy)).memory["kv"] > 120e9
+    over = replace(request.kv, memory=None, pages=pages + arena + 2)
+    with pytest.raises(DeviceMemoryError):
+        planned_request(replace(request, kv=over))

@@ -14,7 +14,7 @@ from tscompile.ir.request import CompileRequest
 from tscompile.recipe import load
 from tscompile.recipe.kv_cache import parse_bytes
 from tscompile.recipe.section import RefusalError
-from tscompile.size.fit import Need, attempts, room
+from tscompile.size.fit import Need, attempts, room, state_bytes
 from tscompile.size.text import count_lines, held_lines, room_lines
 from tscompile.size.weights import Weighed
 
@@ -42,12 +42,13 @@ def size(recipe: Path, overrides: tuple[str, ...], capacity: int | None) -> None
     with activity(f"planning {request.name}"):
         plan = planned_request(request)
     positions = request.model.max_positions
-    for line in held_lines(plan, limit):
+    state = state_bytes(request)
+    for line in held_lines(plan, limit, state):
         click.echo(line)
     if limit is None:
         click.echo(f"how much a device of {request.target.topology} has is not known: --capacity")
         return
-    for line in room_lines(plan, room(plan, limit, positions), positions):
+    for line in room_lines(plan, room(plan, limit, positions, state), positions):
         click.echo(line)
     limits = request.limits
     weighed = Weighed.of(request.model, request.dtype)

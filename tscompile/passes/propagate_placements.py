@@ -10,7 +10,7 @@ from tscompile.passes.localize import local_cache
 from tscompile.passes.plan_memory import page_bytes
 from tscompile.search.drafts import place
 from tscompile.search.workers import affordable
-from tsruntime.artifact.budget import SPARE_BYTES, draw_bytes
+from tsruntime.artifact.budget import SPARE_BYTES, draw_shapes, words_bytes
 
 
 def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -> Draft:
@@ -44,6 +44,12 @@ def _state_bytes(draft: Draft) -> int:
     """What requests are drawn with, and the driver; on a CPU nothing worth counting."""
     if draft.target.device != "cuda":
         return 0
-    tokens = max(program.tokens for program in draft.programs)
-    sequences = max(program.sequences for program in draft.programs)
-    return SPARE_BYTES + draw_bytes(draft.limits, draft.vocab_size, tokens, sequences)
+    return SPARE_BYTES + words_bytes(
+        draw_shapes(
+            slots=draft.limits.max_batch,
+            longest=draft.limits.max_model_len,
+            vocab_size=draft.vocab_size,
+            tokens=max(program.tokens for program in draft.programs),
+            sequences=max(program.sequences for program in draft.programs),
+        )
+    )

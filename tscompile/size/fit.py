@@ -1,6 +1,6 @@
 """How much KV cache fits beside what a rank holds, and the fewest ranks that hold a deployment.
 
-What the driver, the graphs and the communicators take is not counted.
+What communicators and kernels' shared areas take is not counted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tscompile.ir.request import CompileRequest, KvCacheRequest
 from tscompile.models.annotations import CacheLayer
 from tscompile.models.sizes import token_bytes
 from tscompile.size.weights import Weighed, legal_sizes
+from tsruntime.artifact.budget import SPARE_BYTES, draw_shapes, words_bytes
 
 MOST_NODES = 16
 """Nodes up to which a cluster is searched."""
@@ -61,13 +62,35 @@ class Attempt:
     weights: int = 0
     kv: int = 0
     arena: int | None = None
+    state: int = 0
     fits: bool = False
 
 
-def room(plan: CommunicationPlan, capacity: int, positions: int) -> Room:
-    """What fits beside the plan's weights and arena on ranks of `capacity` bytes."""
+def state_bytes(request: CompileRequest) -> int:
+    """Bytes of one rank for drawing tokens, the driver and graphs; nothing on a CPU.
+
+    The same on any number of ranks.
+    """
+    if request.target.device != "cuda":
+        return 0
+    buckets, limits = request.buckets, request.limits
+    shapes = [(count, count) for count in buckets.decode]
+    shapes += [*buckets.extend, *buckets.all_logits]
+    return SPARE_BYTES + words_bytes(
+        draw_shapes(
+            slots=limits.max_batch,
+            longest=limits.max_model_len,
+            vocab_size=request.model.vocab_size,
+            tokens=max(tokens for tokens, _ in shapes),
+            sequences=max(sequences for _, sequences in shapes),
+        )
+    )
+
+
+def room(plan: CommunicationPlan, capacity: int, positions: int, state: int = 0) -> Room:
+    """What fits beside the plan's weights, arena and `state` on ranks of `capacity` bytes."""
     memory, limits, pool = plan.memory, plan.limits, plan.pool
-    left = max(0, capacity - sum(memory.values()) + memory["kv"])
+    left = max(0, capacity - state - sum(memory.values()) + memory["kv"])
     page = pool.page_size * pool.token_bytes
     pages = max(0, left // page - 1)  # one is the null page
     longest = -(-limits.max_model_len // pool.page_size)
@@ -140,9 +163,9 @@ def _attempt(
     if not held:
         return Attempt(world, topology.name, None)
     least, _, sizes = min(held, key=lambda candidate: candidate[:2])
-    kv = pool(sizes)
-    attempt = Attempt(world, topology.name, sizes, least - kv, kv)
-    if least > capacity:
+    kv, state = pool(sizes), state_bytes(request)
+    attempt = Attempt(world, topology.name, sizes, least - kv, kv, state=state)
+    if least + state > capacity:
         return attempt
     plan = planned_request(_asked(request, need, sizes, topology))
     memory = plan.memory
@@ -150,7 +173,7 @@ def _attempt(
         attempt,
         weights=sum(memory.values()) - memory["kv"] - memory["arena"],
         arena=memory["arena"],
-        fits=sum(memory.values()) <= capacity,
+        fits=sum(memory.values()) + state <= capacity,
     )
 
 

@@ -10,13 +10,13 @@ from tscompile.ir.mesh import ParallelSizes, replicas_of
 from tscompile.size.fit import Attempt, Need, Room
 
 
-def held_lines(plan: CommunicationPlan, capacity: int | None) -> Iterator[str]:
+def held_lines(plan: CommunicationPlan, capacity: int | None, state: int = 0) -> Iterator[str]:
     """What a rank holds, by what takes it."""
     memory, pool = plan.memory, plan.pool
     of = "" if capacity is None else f" of {bytes_text(capacity)}"
     yield (
         f"{plan.name}: {plan.mesh.world} ranks of {plan.target.topology}; a rank holds "
-        f"{bytes_text(sum(memory.values()))}{of}"
+        f"{bytes_text(sum(memory.values()) + state)}{of}"
     )
     for kind in WEIGHT_KINDS:
         if memory.get(kind):
@@ -24,6 +24,8 @@ def held_lines(plan: CommunicationPlan, capacity: int | None) -> Iterator[str]:
     pages = f"{pool.pages:,} pages of {pool.page_size} tokens, {bytes_text(pool.token_bytes)} each"
     yield f"  {'KV cache':20} {bytes_text(memory['kv']):>10}  {pages} token"
     yield f"  {'arena':20} {bytes_text(memory['arena']):>10}  of the largest program"
+    if state:
+        yield f"  {'state':20} {bytes_text(state):>10}  of draws, driver and graphs"
     if pool.host_pages:
         host = pool.host_pages * pool.page_size * pool.token_bytes
         yield f"  {'in host memory':20} {bytes_text(host):>10}  {pool.host_pages:,} pages"
@@ -64,7 +66,9 @@ def _attempt(attempt: Attempt) -> str:
     parts = f"weights {bytes_text(attempt.weights)}, KV cache {bytes_text(attempt.kv)}"
     if attempt.arena is not None:
         parts += f", arena {bytes_text(attempt.arena)}"
-    total = bytes_text(attempt.weights + attempt.kv + (attempt.arena or 0))
+    if attempt.state:
+        parts += f", state {bytes_text(attempt.state)}"
+    total = bytes_text(attempt.weights + attempt.kv + (attempt.arena or 0) + attempt.state)
     verdict = f"fits {attempt.topology}" if attempt.fits else "too much"
     return f"{total} a rank, {verdict}: {parts} ({_sizes(attempt.sizes)})"
 

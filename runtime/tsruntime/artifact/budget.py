@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tskernels.ops.sampling import words
 from tsruntime.artifact.launches import Launches
-from tsruntime.artifact.schema import CacheGroup, KvCache, Limits, Plan
+from tsruntime.artifact.schema import CacheGroup, KvCache, Plan
 from tsruntime.artifact.weights import weight_bytes
 
 SPARE_BYTES: Final = 1 << 30
@@ -72,14 +73,14 @@ def pool_bytes(kv: KvCache) -> int:
 
 
 def draw_shapes(
-    limits: Limits, vocab_size: int, tokens: int, sequences: int
+    *, slots: int, longest: int, vocab_size: int, tokens: int, sequences: int
 ) -> dict[str, tuple[int, ...]]:
     """Tensors of 32-bit words that a device draws with (see `tsruntime.executor.drawing`).
 
-    `tokens` and `sequences` are the largest of any program.
+    For requests of at most `longest` tokens in so many slots; `tokens` and `sequences` are the
+    largest of any program.
     """
-    slots = limits.max_batch
-    past = words.PAST_HEADER + limits.max_model_len + vocab_size + _PAST_SPARE
+    past = words.PAST_HEADER + longest + vocab_size + _PAST_SPARE
     return {
         "tokens": (max(tokens, sequences),),
         "sampled": (slots,),
@@ -92,19 +93,22 @@ def draw_shapes(
     }
 
 
-def draw_bytes(limits: Limits, vocab_size: int, tokens: int, sequences: int) -> int:
+def words_bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Bytes of `draw_shapes`."""
-    shapes = draw_shapes(limits, vocab_size, tokens, sequences)
     return sum(4 * math.prod(shape) for shape in shapes.values())
 
 
 def plan_draw_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     """`draw_shapes` of a plan's limits and programs."""
-    tokens = max(program.tokens for program in plan.programs)
-    sequences = max(program.sequences for program in plan.programs)
-    return draw_shapes(plan.limits, plan.vocab_size, tokens, sequences)
+    return draw_shapes(
+        slots=plan.limits.max_batch,
+        longest=plan.limits.max_model_len,
+        vocab_size=plan.vocab_size,
+        tokens=max(program.tokens for program in plan.programs),
+        sequences=max(program.sequences for program in plan.programs),
+    )
 
 
 def plan_draw_bytes(plan: Plan) -> int:
     """Bytes of the tensors that a device draws with."""
-    return sum(4 * math.prod(shape) for shape in plan_draw_shapes(plan).values())
+    return words_bytes(plan_draw_shapes(plan))
