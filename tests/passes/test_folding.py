@@ -183,6 +183,10 @@ def test_what_passes_visit_does_not_grow_with_the_layers(monkeypatch: pytest.Mon
             found.setdefault(stage, []).append(sum(len(p.nodes) for p in draft.programs))
             verify(draft, stage, known)
 
+        def alone(jobs: int, work: int) -> int:
+            return 1
+
+        monkeypatch.setattr(pipeline, "affordable", alone)
         monkeypatch.setattr(pipeline, "verify", counted)
         compile_until(_request("qwen3_moe", layers, mlp_only_layers=[0], **MOE), Stage.PLAN_MEMORY)
         return found
@@ -225,6 +229,35 @@ def test_what_is_unfolded_is_verified(monkeypatch: pytest.MonkeyPatch, workers: 
         with pytest.raises(VerifyError, match="nowhere is not defined") as refusal:
             compile_(_request("llama", 12))
         assert refusal.value.where == "program extend_32x4"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_violation_comes_before_the_error_that_it_causes(
+    monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """In the numbers of the model: of the folded draft's layers 0 to 6 the last but one."""
+
+    def broken(draft: Draft) -> Draft:
+        first = draft.programs[0]
+        nodes = tuple(n for n in first.nodes if n.outputs[0] != "layers.5.down_proj")
+        return replace(draft, programs=(replace(first, nodes=nodes), *draft.programs[1:]))
+
+    def fails(draft: Draft, kv: object = None) -> Draft:
+        raise UnsupportedLayoutError("a consequence", remedy="none", where="elsewhere")
+
+    def as_many(jobs: int, work: int) -> int:
+        return workers
+
+    monkeypatch.setattr(pipeline, "affordable", as_many)
+    monkeypatch.setattr(pipeline, "lower_reshards", broken)
+    for later in ("localize", "plan_memory"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pipeline, later, fails)
+            with pytest.raises(
+                VerifyError, match=r"layers\.11.* reads layers\.10\.down_proj"
+            ) as found:
+                compile_plan(_request("llama", 12))
+        assert found.value.where == "program decode_4"
 
 
 def test_groups_of_unequal_sizes_fold() -> None:

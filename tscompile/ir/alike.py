@@ -38,11 +38,15 @@ class Numbers:
 
     def value(self, value: DraftValue) -> int:
         """By type and placements, weights apart."""
-        weight = type(value.storage) is WeightStorage
-        key = (id(value.type), id(value.placements), weight)
-        number = self._same.get(key)
+        number = self._same.get(id(value))
         if number is None:
-            number = self._new(key, value, (value.type, value.placements, weight))
+            weight = type(value.storage) is WeightStorage
+            key = (id(value.type), id(value.placements), weight)
+            number = self._same.get(key)
+            if number is None:
+                number = self._new(key, value, (value.type, value.placements, weight))
+            self._kept.append(value)
+            self._same[id(value)] = number
         return number
 
     def attributes(self, node: Node) -> int:

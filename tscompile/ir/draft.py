@@ -45,6 +45,8 @@ class DraftValue:
 
     def of_type(self, type_: TensorType) -> DraftValue:
         """The same value of another type."""
+        if type_ is self.type:
+            return self
         return DraftValue(self.name, type_, self.placements, self.storage)
 
     def stored(self, storage: Storage) -> DraftValue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 
 from tscompile.ir.alike import Numbers
@@ -77,7 +77,9 @@ class _Finishing:
 
     def program(self, program: DraftProgram) -> Program:
         """One of the draft's programs."""
-        ops = self._ops_of(program)
+        stretches = self._unfolding.stretches(program)
+        ops = self._ops_of(stretches)
+        groups = self._unfolding.groups(program, stretches)
         return Program(
             name=program.name,
             phase=program.phase,
@@ -85,15 +87,15 @@ class _Finishing:
             sequences=program.sequences,
             logits=program.logits,
             inputs=program.inputs,
-            values=self._values_of(program, ops),
+            values=self._values_of(program, groups, ops),
             ops=ops,
             output=self._unfolding.once[program.output],
             arena_bytes=program.arena_bytes,
         )
 
-    def _ops_of(self, program: DraftProgram) -> tuple[Op, ...]:
+    def _ops_of(self, stretches: Iterable[tuple[Group, Sequence[Node]]]) -> tuple[Op, ...]:
         found: list[Op] = []
-        for group, nodes in self._unfolding.stretches(program):
+        for group, nodes in stretches:
             copies = zip(*[self._copies(node, group) for node in nodes], strict=True)
             found += chain.from_iterable(copies)
         return tuple(found)
@@ -110,10 +112,12 @@ class _Finishing:
             ]
         return ops
 
-    def _values_of(self, program: DraftProgram, ops: Sequence[Op]) -> tuple[Value, ...]:
+    def _values_of(
+        self, program: DraftProgram, groups: Mapping[str, Group], ops: Sequence[Op]
+    ) -> tuple[Value, ...]:
         """The values that ops touch, in the order in which they first do."""
-        order = dict.fromkeys(chain.from_iterable((*op.inputs, *op.outputs) for op in ops))
-        groups = self._unfolding.groups(program)
+        ends = chain.from_iterable((op.inputs, op.outputs) for op in ops)
+        order = dict.fromkeys(chain.from_iterable(ends))
         found = {
             value.name: value
             for name, one in program.values.items()

@@ -111,12 +111,16 @@ class Labels:
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self._known: dict[int, tuple[Placements, str]] = {}
+        self._equal: dict[Placements, str] = {}
 
     def __call__(self, placements: Placements) -> str:
         """The label of placements."""
         known = self._known.get(id(placements))
         if known is None:
-            known = self._known[id(placements)] = placements, label(self.mesh, placements)
+            text = self._equal.get(placements)
+            if text is None:
+                text = self._equal[placements] = label(self.mesh, placements)
+            known = self._known[id(placements)] = placements, text
         return known[1]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
@@ -37,21 +37,23 @@ class Unfolding:
         found = (i for i, r in enumerate(self._repeats) if r.first <= layer < r.last)
         return next(found, None)
 
-    def stretches(self, program: DraftProgram) -> Iterator[tuple[Group, Sequence[Node]]]:
+    def stretches(self, program: DraftProgram) -> list[tuple[Group, Sequence[Node]]]:
         """The program's nodes in order, cut where a repeated group begins and where it ends."""
         at, nodes = 0, program.nodes
+        found: list[tuple[Group, Sequence[Node]]] = []
         for index, repeat in enumerate(self._repeats):
             _, first, last, _ = bounds(nodes, repeat)
-            yield None, nodes[at:first]
-            yield index, nodes[first:last]
+            found += [(None, nodes[at:first]), (index, nodes[first:last])]
             at = last
-        yield None, nodes[at:]
+        return [*found, (None, nodes[at:])]
 
-    def groups(self, program: DraftProgram) -> dict[str, Group]:
+    def groups(
+        self, program: DraftProgram, stretches: Iterable[tuple[Group, Sequence[Node]]]
+    ) -> dict[str, Group]:
         """The group of every value: those that are produced are of the stretch that does so."""
         values, of = program.values, self.group_of
         groups = {name: of(name) for name, value in values.items() if value.is_bound}
-        for group, nodes in self.stretches(program):
+        for group, nodes in stretches:
             groups.update((name, group) for node in nodes for name in node.outputs)
         return groups
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tscompile.ir.draft import Draft, DraftProgram, DraftValue, DraftWeight
 from tscompile.ir.errors import UnsupportedLayoutError
 from tscompile.ir.graph import Node
-from tscompile.ir.placement import Placements, Shard, axes_with, label, local_shape, sharded_dims
+from tscompile.ir.placement import Shard, axes_with, label, local_shape, sharded_dims
 from tscompile.passes.packing import pack
 from tskernels.schema import TensorType
 from tsruntime.artifact.schema import (
@@ -26,37 +26,40 @@ _STARTS = {"embedding": ("vocab_start", 1), "experts": ("expert_start", 3)}
 
 def localize(draft: Draft) -> Draft:
     """Local types everywhere, then linears of one input packed into one."""
-    mesh = draft.mesh
+    mesh, local_types = draft.mesh, _LocalTypes(draft.mesh)
     local = replace(
         draft,
         kv_cache=local_cache(draft),
         weights={name: _local_weight(mesh, w) for name, w in draft.weights.items()},
-        programs=tuple(_local_program(mesh, program) for program in draft.programs),
+        programs=tuple(_local_program(mesh, local_types, program) for program in draft.programs),
     )
     return pack(local)
 
 
-def _local_program(mesh: Mesh, program: DraftProgram) -> DraftProgram:
-    local = _LocalTypes(mesh)
+def _local_program(mesh: Mesh, local: _LocalTypes, program: DraftProgram) -> DraftProgram:
     values = {name: v.of_type(local.of(v)) for name, v in program.values.items()}
     nodes = tuple(_local_node(mesh, node, program) for node in program.nodes)
     return replace(program, values=values, nodes=nodes)
 
 
 class _LocalTypes:
-    """Types of one rank, each made once: most values of a program have the same few."""
+    """Types of one rank, each made once: most values have the same few, as the same objects."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        self._known: dict[tuple[TensorType, Placements], TensorType] = {}
+        self._known: dict[tuple[int, int], tuple[TensorType, DraftValue]] = {}
+        self._first: dict[TensorType, TensorType] = {}
 
     def of(self, value: DraftValue) -> TensorType:
         """One rank's type of a value whose type is global."""
-        key = value.type, value.placements
-        if key not in self._known:
-            shape = local_shape(self._mesh, value.type.shape, value.placements)
-            self._known[key] = replace(value.type, shape=shape)
-        return self._known[key]
+        key = id(value.type), id(value.placements)
+        known = self._known.get(key)
+        if known is None:
+            type_, placed = value.type, value.placements
+            if sharded_dims(placed):
+                type_ = TensorType(type_.dtype, local_shape(self._mesh, type_.shape, placed))
+            known = self._known[key] = self._first.setdefault(type_, type_), value
+        return known[0]
 
 
 def _local_node(mesh: Mesh, node: Node, program: DraftProgram) -> Node:

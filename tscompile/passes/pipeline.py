@@ -6,14 +6,15 @@ and up are one product only once they are packed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 
 from tscompile.ir.draft import Draft, PinRecord
+from tscompile.ir.errors import VerifyError
 from tscompile.ir.finish import finish
 from tscompile.ir.graph import Graph
 from tscompile.ir.printer import print_draft
@@ -38,6 +39,8 @@ from tscompile.trace import fold, trace, without_selection
 from tskernels.errors import TsError
 from tsruntime.artifact.schema import Plan
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
@@ -50,15 +53,42 @@ class CompileResult:
 
 @dataclass(frozen=True, slots=True)
 class _Compilation:
-    """What is asked for, the last pass to be run, and what was verified so far."""
+    """What is asked for, the last pass to be run, and what was verified and is still to be."""
 
     request: CompileRequest
     last: Stage
     known: Known = field(default_factory=Known)
+    pending: list[tuple[Draft, Stage]] = field(default_factory=list[tuple[Draft, Stage]])
 
     def until(self, last: Stage) -> _Compilation:
         """The same, ending after `last` already."""
         return replace(self, last=min(self.last, last))
+
+    def verified(self, make: Callable[[], T]) -> T:
+        """What `make` gives, while another process verifies what the passes gave before.
+
+        Raises the first violation, or else what `make` does.
+        """
+        drafts = self.pending.copy()
+        self.pending.clear()
+        nodes = sum(len(program.nodes) for draft, _ in drafts for program in draft.programs)
+        work = nodes // 4  # in what takes the search as long
+        return checked(lambda: self.verify(drafts), make, affordable(2, work))
+
+    def verify(self, drafts: Iterable[tuple[Draft, Stage]]) -> None:
+        """Raise the first violation in drafts after passes.
+
+        After the last one, of layers that stand for more two copies are looked at, too: a third is
+        to the second as that is to the first.
+        """
+        for draft, stage in drafts:
+            try:
+                verify(draft, stage, self.known)
+            except VerifyError as error:
+                _speak_of_the_model(error, draft.repeats)
+                raise
+            if draft.repeats and stage == self.last:
+                verify(unfold(draft, most=2), stage, self.known)
 
 
 @uncollected()
@@ -66,14 +96,7 @@ def compile_plan(request: CompileRequest) -> CompileResult:
     """Compile a request to a verified plan; every expected failure is a TsError."""
     asked = _Compilation(request, Stage.PIN_KERNELS)
     draft = _compiled(asked)
-
-    def printed() -> str:
-        _check_copies(draft, asked)
-        return print_draft(draft)
-
-    nodes = sum(len(program.nodes) for program in draft.programs)
-    text, plan = checked(printed, lambda: finish(draft), affordable(2, nodes))
-    return CompileResult(plan, draft.pins, text)
+    return asked.verified(lambda: CompileResult(finish(draft), draft.pins, print_draft(draft)))
 
 
 @uncollected()
@@ -84,15 +107,16 @@ def compile_until(request: CompileRequest, last: Stage, *, folded: bool = False)
     """
     asked = _Compilation(request, last)
     draft = _compiled(asked)
-    _check_copies(draft, asked)
-    return draft if folded else unfold(draft)
+    return asked.verified(lambda: draft if folded else unfold(draft))
 
 
 def bucketed(request: CompileRequest, *, folded: bool = False) -> Draft:
     """The programs of all buckets, nothing placed yet; `folded` where layers repeat, if asked."""
     graph = _traced(request)
     graph = fold(graph, *_ENDS[0]) if folded else graph
-    return _passed(graph, _Compilation(request, Stage.PLAN_BUCKETS))
+    asked = _Compilation(request, Stage.PLAN_BUCKETS)
+    draft = _passed(graph, asked)
+    return asked.verified(lambda: draft)
 
 
 _ENDS = ((3, 2), (6, 4), (12, 8))
@@ -104,7 +128,10 @@ it takes a few layers until each lies in the arena where the one before it lay.
 
 
 def _compiled(asked: _Compilation) -> Draft:
-    """The verified draft after the last pass, folded where all copies of layers are alike."""
+    """The draft after the last pass, folded where all copies of layers are alike.
+
+    What is still to be verified is pending.
+    """
     graph = _traced(asked.request)
     for folded in (fold(graph, *ends) for ends in _ENDS):
         if not folded.repeats:
@@ -112,7 +139,9 @@ def _compiled(asked: _Compilation) -> Draft:
         try:
             return _alike(_passed(folded, asked.until(Stage.FUSE_COMPUTE)), asked)
         except UnlikeLayersError:
-            continue
+            asked.pending.clear()
+        except VerifyError:
+            raise
         except TsError as error:
             _speak_of_the_model(error, folded.repeats)
             raise
@@ -127,18 +156,17 @@ def _alike(placed: Draft, asked: _Compilation) -> Draft:
     check_alike(placed)
     if asked.last <= Stage.FUSE_COMPUTE:
         return placed
+    return asked.verified(lambda: _stored_alike(placed, asked))
+
+
+def _stored_alike(placed: Draft, asked: _Compilation) -> Draft:
+    """The draft after the last passes, unfolded where copies are not stored alike."""
     try:
         draft = _stored(placed, asked)
         check_alike(draft)
     except UnlikeLayersError:
         return _stored(unfold(placed), asked)
     return draft
-
-
-def _check_copies(draft: Draft, asked: _Compilation) -> None:
-    """Verify two copies of what is repeated: a third is to the second as that is to the first."""
-    if draft.repeats:
-        verify(unfold(draft, most=2), asked.last, asked.known)
 
 
 def _speak_of_the_model(error: TsError, repeats: Repeats) -> None:
@@ -150,11 +178,11 @@ def _speak_of_the_model(error: TsError, repeats: Repeats) -> None:
 
 
 def _passed(graph: Graph, asked: _Compilation) -> Draft:
-    """The draft after all passes up to the last, each of them verified."""
+    """The draft after all passes up to the last, which are to be verified."""
     graphs = {"all": without_selection(graph), "selected": graph}
     request = asked.request
     draft = plan_buckets(graphs, request)
-    _check(draft, Stage.PLAN_BUCKETS, asked)
+    _note(draft, Stage.PLAN_BUCKETS, asked)
     placed = partial(propagate_placements, policy=request.policy, kv=request.kv)
     passes = (
         (Stage.PROPAGATE_PLACEMENTS, placed),
@@ -181,8 +209,12 @@ Passes: TypeAlias = Sequence[tuple[Stage, Callable[[Draft], Draft]]]
 def _through(passes: Passes, draft: Draft, asked: _Compilation) -> Draft:
     for stage, pass_ in passes:
         if stage <= asked.last:
-            draft = pass_(draft)
-            _check(draft, stage, asked)
+            try:
+                draft = pass_(draft)
+            except Exception:
+                asked.verify(asked.pending)  # which may be why
+                raise
+            _note(draft, stage, asked)
     return draft
 
 
@@ -195,11 +227,11 @@ def _traced(request: CompileRequest) -> Graph:
     return trace(model, "selected", copying=True)
 
 
-def _check(draft: Draft, stage: Stage, asked: _Compilation) -> None:
-    """Dump the plan after a pass where that is asked for, then verify it."""
+def _note(draft: Draft, stage: Stage, asked: _Compilation) -> None:
+    """Dump the plan after a pass where that is asked for; it is to be verified."""
     dump_dir = asked.request.dump_dir
     if dump_dir is not None:
         dump_dir.mkdir(parents=True, exist_ok=True)
         path = dump_dir / f"{stage.number:02}-{stage.name.lower()}.plan"
         path.write_text(print_draft(draft), encoding="utf-8")
-    verify(draft, stage, asked.known)
+    asked.pending.append((draft, stage))

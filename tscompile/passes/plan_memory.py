@@ -110,7 +110,7 @@ def _with_arena(program: DraftProgram, repeats: Repeats) -> DraftProgram:
     last_use = _last_uses(program)
     offsets, limit = _offsets(program, last_use, {}, 0)
     _check_settled(program, repeats, offsets)
-    settled = {_LAYER.sub("", name): offset for name, offset in offsets.items()}
+    settled = {_of_any_layer(name): offset for name, offset in offsets.items()}
     offsets, end = _offsets(program, last_use, settled, limit)
     _check_settled(program, repeats, offsets)
     values = dict(program.values)
@@ -155,7 +155,7 @@ def _offsets(
         for name in node.outputs:
             if program.values[name].is_bound:
                 continue
-            alike, size = _LAYER.sub("", name), _byte_size(program.values[name].type)
+            alike, size = _of_any_layer(name), _byte_size(program.values[name].type)
             offset = known.get(alike)
             if offset is None or offset + size > max(end, limit) or _meets(taken, offset, size):
                 offset = _lowest(taken, size)
@@ -202,6 +202,12 @@ def _lowest(taken: Sequence[_Block], size: int) -> int:
             break
         offset = max(offset, block.offset + block.size)
     return offset
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_any_layer(name: str) -> str:
+    """The name without the number of its layer."""
+    return _LAYER.sub("", name)
 
 
 def _byte_size(type_: TensorType) -> int:

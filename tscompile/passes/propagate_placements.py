@@ -5,6 +5,7 @@ from __future__ import annotations
 from tscompile.cost.topology import find_topology
 from tscompile.ir.draft import Draft
 from tscompile.ir.request import KvCacheRequest, PolicyName
+from tscompile.ir.sharing import shared
 from tscompile.passes.check_annotations import check_annotations
 from tscompile.passes.localize import local_cache
 from tscompile.passes.plan_memory import page_bytes
@@ -25,7 +26,7 @@ def propagate_placements(draft: Draft, policy: PolicyName, kv: KvCacheRequest) -
     check_annotations(draft)
     work = sum(len(program.nodes) for program in draft.programs) * len(draft.mesh.axes)
     workers = affordable(len(draft.programs), work)
-    return place(draft, topology, policy, bytes_beside_weights(draft, kv), workers)
+    return shared(place(draft, topology, policy, bytes_beside_weights(draft, kv), workers))
 
 
 def bytes_beside_weights(draft: Draft, kv: KvCacheRequest) -> int:

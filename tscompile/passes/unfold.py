@@ -33,14 +33,15 @@ def unfold(draft: Draft, most: int | None = None) -> Draft:
 
 def _program(unfolding: Unfolding, program: DraftProgram) -> DraftProgram:
     """Nodes and values in the order that they would have had."""
-    values = unfolding.each(program.values, unfolding.groups(program))
+    stretches = unfolding.stretches(program)
+    values = unfolding.each(program.values, unfolding.groups(program, stretches))
     return replace(
         program,
         values={value.name: value for value in (v.renamed(names) for v, names in values)},
         nodes=tuple(
             [
                 node.renamed(names)
-                for group, nodes in unfolding.stretches(program)
+                for group, nodes in stretches
                 for names in unfolding.names(group)
                 for node in nodes
             ]

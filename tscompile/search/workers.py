@@ -84,24 +84,24 @@ def side_by_side(
         return given, _joined([own.finish(given), *(helper.receive() for helper in helpers)])
 
 
-def checked(check: Callable[[], Q], make: Callable[[], T], workers: int) -> tuple[Q, T]:
-    """What both give, of another process, if there are two `workers`, what `check` does.
+def checked(check: Callable[[], None], make: Callable[[], T], workers: int) -> T:
+    """What `make` gives, while another process, if there are two `workers`, sees what `check` says.
 
     Raises what `check` raises, or else what `make` does.
     """
 
-    def checking() -> Generator[None, None, Q | T]:
-        found = check()
+    def checking() -> Generator[None, None, T | None]:
+        check()
         yield
-        return found
+        return None
 
-    def making() -> Generator[None, None, Q | T]:
+    def making() -> Generator[None, None, T | None]:
         made = make()
         yield
         return made
 
-    _, (found, made) = side_by_side((checking, making), lambda _: None, workers)
-    return cast("Q", found), cast("T", made)
+    _, (_, made) = side_by_side((checking, making), lambda _: None, workers)
+    return cast("T", made)
 
 
 @dataclass(frozen=True, slots=True)
