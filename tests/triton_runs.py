@@ -16,6 +16,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Protocol
 
+import gluon_interpreter
 import numpy as np
 import torch
 from kernel_cases import Case, Make, seed
@@ -35,7 +36,9 @@ from torch import Tensor
 from tskernels.kernel import KernelQuery, KernelSpec, Trait
 from tskernels.launch import Address, CallLayout, LaunchPlan, Operand
 from tskernels.op import tensor_type
-from tskernels.ops.linear.configs import OneRow
+from tskernels.ops.linear.configs import Lines, OneRow, Product, takes
+from tskernels.ops.linear.cuda import plain_product, plan_product
+from tskernels.ops.linear.scaled_configs import scaled_takes
 from tskernels.ops.linear.scaled_cuda import plan_scaled_product, scaled_product
 from tskernels.registry import REGISTRY
 from tskernels.schema import DType
@@ -54,6 +57,7 @@ def repair_interpreter() -> None:
 
     And have it replace the language's functions once, not at each call of a device function.
     """
+    gluon_interpreter.install()
     interpreter = importlib.import_module("triton.runtime.interpreter")
     language = importlib.import_module("triton.language")
     _replace_once(interpreter, language)
@@ -106,11 +110,39 @@ class Run:
 
 def beside(op: str) -> Iterator[KernelSpec]:
     """Solutions as no plan has them: with block sizes that only a tuning table would give."""
+    gated = op.endswith("silu_mul")
     for spec in REGISTRY.of(op):
+        if spec.solution == "triton_rows":
+            even = Trait("comes out even", partial(_comes_out_even, gated=gated))
+            lines = replace(spec, traits=(*spec.traits, even), solution="lines")
+            yield replace(lines, launches=partial(_lines, gated=gated))
         if op.startswith("scaled_linear") and spec.solution == "triton_rows":
             fewest = replace(spec, traits=(*spec.traits, ONE_ROW))
-            gated = op.endswith("silu_mul")
             yield replace(fewest, solution="one_row", launches=partial(_one_row, gated=gated))
+
+
+def _lines_config(product: Product) -> Lines:
+    return Lines(16, 1, 4, 2) if product.block else Lines(8, 2, 4, 3)
+
+
+def _comes_out_even(query: KernelQuery, *, gated: bool) -> bool:
+    x, weight = query.shapes[:2]
+    assert x is not None
+    assert weight is not None
+    assert query.dtypes[0] is not None
+    columns = weight[0] // 2 if gated else weight[0]
+    block = query.attributes.get("block")
+    product = Product(x[0], columns, x[1], query.dtypes[0], gated, block)  # pyright: ignore[reportArgumentType]
+    fits = scaled_takes if block else takes
+    return fits(product, _lines_config(product))
+
+
+def _lines(call: CallLayout, *, gated: bool) -> LaunchPlan:
+    if call.attributes.get("block"):
+        product = scaled_product(call, gated=gated)
+        return plan_scaled_product(call, product, _lines_config(product))
+    product = plain_product(call, gated=gated)
+    return plan_product(call, product, _lines_config(product))
 
 
 def _has_one_row(query: KernelQuery) -> bool:
@@ -172,6 +204,8 @@ def interpret(plan: LaunchPlan, case: Case, outputs: tuple[Tensor, ...]) -> None
                 return scratch
             case "counters":
                 return counters
+            case "step" | "host":
+                raise AssertionError("a Triton kernel reads nothing of the step's own")
 
     for launch in plan.launches:
         function = launch.function

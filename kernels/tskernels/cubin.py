@@ -129,4 +129,9 @@ def _source(triton: Any, function: Function) -> object:  # noqa: ANN401
         for i, pointer in enumerate(function.pointers)
         if pointer.aligned
     }
-    return triton.compiler.ASTSource(jitted, signature, constants, attributes)
+    kind = _gluon_source() if jitted.is_gluon() else triton.compiler.ASTSource
+    return kind(jitted, signature, constants, attributes)
+
+
+def _gluon_source() -> Any:  # noqa: ANN401
+    return importlib.import_module("triton.experimental.gluon._runtime").GluonASTSource

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tskernels.launch import next_power_of_two
 from tskernels.schema import DType
@@ -12,6 +13,12 @@ from tskernels.tuning.table import table
 
 _SMALLEST_DOT = 16
 """Rows of the smallest product that the matrix units take."""
+
+MOST_LINES = 8
+"""Rows of x that the matrix units take as one operand, which `Lines` may have."""
+
+LINE = 128
+"""Bytes of a line of memory, of which a step of `Lines` reads two in each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +36,14 @@ class Product:
     block: tuple[int, int] | None = None
 
     @property
+    def weight_bytes(self) -> int:
+        """Bytes of a number of the weight."""
+        return 1 if self.block else self.dtype.itemsize
+
+    @property
     def key(self) -> str:
         """Name in tuning tables; of few rows only the block that holds them counts."""
-        rows = self.rows if self.rows == 1 else max(_SMALLEST_DOT, next_power_of_two(self.rows))
+        rows = self.rows if self.rows == 1 else max(MOST_LINES, next_power_of_two(self.rows))
         kind = ("scaled_" if self.block else "") + ("linear_silu_mul" if self.gated else "linear")
         return f"{kind} {self.dtype} {rows}x{self.columns}x{self.depth}"
 
@@ -57,6 +69,24 @@ class FewRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """A block reads `tiles` times `block_n` rows of the weight; its warps share out the depth.
+
+    They go straight to registers, `ahead` tiles of a warp at a time.
+    """
+
+    block_n: int
+    tiles: int
+    num_warps: int
+    ahead: int
+
+    @property
+    def columns(self) -> int:
+        """Rows of the weight, columns of the product, that a block has."""
+        return self.block_n * self.tiles
+
+
+@dataclass(frozen=True, slots=True)
 class ManyRows:
     """A block computes a tile; `group` tiles down share their columns of the weight in L2."""
 
@@ -68,7 +98,11 @@ class ManyRows:
     group: int = 8
 
 
-def few_rows(product: Product, arch: str) -> OneRow | FewRows:
+Few: TypeAlias = OneRow | FewRows | Lines
+"""Block sizes of a product of at most 64 rows."""
+
+
+def few_rows(product: Product, arch: str) -> Few:
     """Block sizes for at most 64 rows: as measured on `arch`, else by rule."""
     measured = table(arch).get(product.key)
     if measured is not None:
@@ -76,18 +110,21 @@ def few_rows(product: Product, arch: str) -> OneRow | FewRows:
     return _streamed(product) if product.rows > 1 else _single(product)
 
 
-def from_entry(entry: Mapping[str, int]) -> OneRow | FewRows:
+def from_entry(entry: Mapping[str, int]) -> Few:
     """The block sizes of a tuning table's entry, by the names of the fields."""
+    if "ahead" in entry:
+        return Lines(**entry)
     return FewRows(**entry) if "splits" in entry else OneRow(**entry)
 
 
-def candidates(product: Product) -> Iterator[OneRow | FewRows]:
+def candidates(product: Product) -> Iterator[Few]:
     """All block sizes worth measuring for at most 64 rows of two-byte numbers."""
     if product.rows == 1:
         for n, k, warps in itertools.product((1, 2, 4), (1024, 2048, 4096), (4, 8)):
             if n * k // warps <= 2048 and k <= next_power_of_two(product.depth):
                 yield OneRow(n, k, warps)
         return
+    yield from line_candidates(product)
     block_m = max(_SMALLEST_DOT, next_power_of_two(product.rows))
     for n, k, splits, warps, stages in itertools.product(
         (32, 64, 128), (64, 128, 256, 512), (1, 2, 4), (4, 8), (3, 4, 5)
@@ -95,6 +132,28 @@ def candidates(product: Product) -> Iterator[OneRow | FewRows]:
         config = FewRows(n, k, splits, warps, stages)
         if _fits(product, config, block_m):
             yield config
+
+
+def line_candidates(product: Product) -> Iterator[Lines]:
+    """Those that read whole lines, where the matrix units' registers hold the sums of all rows."""
+    most = 4 if product.gated else 8
+    for tiles, warps, ahead in itertools.product((1, 2, 4), (1, 2, 4), (2, 3, 4, 6, 8)):
+        config = Lines(8, tiles, warps, ahead)
+        if ahead <= most and takes(product, config):
+            yield config
+
+
+def takes(product: Product, config: Lines) -> bool:
+    """Whether blocks and steps of `config` come out even, as they must."""
+    step = config.num_warps * (2 * LINE // product.weight_bytes)
+    steps = product.depth // step
+    return (
+        product.rows <= MOST_LINES
+        and product.columns % config.columns == 0
+        and product.depth % step == 0
+        and steps * config.tiles >= config.ahead
+        and product.dtype is not DType.FLOAT32
+    )
 
 
 def _fits(product: Product, config: FewRows, block_m: int) -> bool:

@@ -13,11 +13,21 @@ from tskernels.launch import (
     next_power_of_two,
     scratch,
 )
-from tskernels.ops.linear.configs import FewRows, OneRow, Product, few_rows, many_rows
+from tskernels.ops.linear.configs import (
+    MOST_LINES,
+    Few,
+    FewRows,
+    Lines,
+    OneRow,
+    Product,
+    few_rows,
+    many_rows,
+)
 from tskernels.schema import DType
 from tskernels.signatures import device_floats
 
 MODULE = "tskernels.ops.linear.triton"
+STRAIGHT = "tskernels.ops.linear.triton_lines"
 MOST_ROWS = 64
 """Rows up to which the streaming kernel holds all of x at once."""
 MOST_FUSED = 256
@@ -44,7 +54,8 @@ def plan_few_rows_gated(call: CallLayout) -> LaunchPlan:
     return _few(call, gated=True)
 
 
-def _product(call: CallLayout, *, gated: bool) -> Product:
+def plain_product(call: CallLayout, *, gated: bool) -> Product:
+    """The call's sizes."""
     x, y = call.input(0), call.outputs[0]
     return Product(x.shape[0], y.shape[1], x.shape[1], x.dtype, gated)
 
@@ -54,7 +65,7 @@ def _parameters(builder: LaunchBuilder) -> tuple[Parameter, ...]:
 
 
 def _many(call: CallLayout, *, gated: bool) -> LaunchPlan:
-    builder, product = LaunchBuilder(MODULE, call), _product(call, gated=gated)
+    builder, product = LaunchBuilder(MODULE, call), plain_product(call, gated=gated)
     config = many_rows(product)
     down = -(-product.rows // config.block_m)
     across = -(-product.columns // config.block_n)
@@ -81,17 +92,19 @@ def _many(call: CallLayout, *, gated: bool) -> LaunchPlan:
 
 
 def _few(call: CallLayout, *, gated: bool) -> LaunchPlan:
-    product = _product(call, gated=gated)
+    product = plain_product(call, gated=gated)
     return plan_product(call, product, few_rows(product, call.arch))
 
 
-def plan_product(call: CallLayout, product: Product, config: OneRow | FewRows) -> LaunchPlan:
+def plan_product(call: CallLayout, product: Product, config: Few) -> LaunchPlan:
     """The launches of a product of at most `MOST_ROWS` rows by `config`."""
     match config:
         case OneRow():
             return _one(call, product, config)
         case FewRows():
             return _streamed(call, product, config)
+        case Lines():
+            return _lines(call, product, config)
 
 
 def _one(call: CallLayout, product: Product, config: OneRow) -> LaunchPlan:
@@ -108,6 +121,31 @@ def _one(call: CallLayout, product: Product, config: OneRow) -> LaunchPlan:
         has_bias=call.inputs[2] is not None,
         block_n=config.block_n,
         block_k=config.block_k,
+    )
+    return LaunchPlan((launch,))
+
+
+def _lines(call: CallLayout, product: Product, config: Lines) -> LaunchPlan:
+    """The kernel whose weights go straight to registers."""
+    builder = LaunchBuilder(STRAIGHT, call)
+    launch = builder.launch(
+        "lines",
+        (product.columns // config.columns,),
+        _parameters(builder),
+        num_warps=config.num_warps,
+        rows=product.rows,
+        columns=product.columns,
+        depth=product.depth,
+        x_row=call.input(0).strides[0],
+        w_row=call.input(1).strides[0],
+        y_row=call.outputs[0].strides[0],
+        gated=product.gated,
+        has_bias=call.inputs[2] is not None,
+        warps=config.num_warps,
+        block_n=config.block_n,
+        block_m=MOST_LINES,
+        tiles=config.tiles,
+        ahead=config.ahead,
     )
     return LaunchPlan((launch,))
 

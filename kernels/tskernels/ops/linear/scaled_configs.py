@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from math import gcd
 
 from tskernels.launch import next_power_of_two
-from tskernels.ops.linear.configs import FewRows, ManyRows, OneRow, Product, from_entry
+from tskernels.ops.linear.configs import (
+    LINE,
+    Few,
+    FewRows,
+    Lines,
+    ManyRows,
+    OneRow,
+    Product,
+    from_entry,
+    takes,
+)
 from tskernels.schema import DType
 from tskernels.tuning.table import table
 
@@ -18,7 +28,7 @@ _WIDEST = 128
 """Columns of a tile of weights: a line of memory."""
 
 
-def scaled_few_rows(product: Product, arch: str) -> OneRow | FewRows:
+def scaled_few_rows(product: Product, arch: str) -> Few:
     """Block sizes for at most 64 rows: as measured on `arch`, else by rule."""
     measured = table(arch).get(product.key)
     if measured is not None:
@@ -40,16 +50,38 @@ def tile_depth(product: Product) -> int:
     return gcd(product.block[1], _WIDEST)
 
 
-def scaled_candidates(product: Product) -> Iterator[OneRow | FewRows]:
+def scaled_candidates(product: Product) -> Iterator[Few]:
     """All block sizes worth measuring for at most 64 rows of two-byte numbers."""
     if product.rows == 1:
         yield from _single_candidates(product)
+    else:
+        yield from _line_candidates(product)
     block_m = max(GROUP, next_power_of_two(product.rows))
     sizes = ((32, 2), (64, 2), (64, 4), (128, 8))
     for (n, warps), splits, stages in itertools.product(sizes, (1, 2, 4), (4, 6)):
         config = FewRows(n, tile_depth(product), splits, warps, stages)
         if _fits(product, config, block_m):
             yield config
+
+
+def _line_candidates(product: Product) -> Iterator[Lines]:
+    """Those whose weights go straight to registers."""
+    for n, warps, ahead in itertools.product((GROUP, 2 * GROUP), (2, 4, 8), (1, 2, 3, 4)):
+        config = Lines(n, 1, warps, ahead)
+        if n * ahead <= 3 * GROUP and scaled_takes(product, config):
+            yield config
+
+
+def scaled_takes(product: Product, config: Lines) -> bool:
+    """As `takes`; and whether the block's rows, and a line's columns, share their scales.
+
+    In bfloat16 only, whose exponents leave room for both factors.
+    """
+    assert product.block is not None
+    rows, columns = product.block
+    shared = columns == LINE and rows % config.columns == 0
+    whole = config.tiles == 1 and config.block_n % GROUP == 0
+    return takes(product, config) and shared and whole and product.dtype is DType.BFLOAT16
 
 
 def _single_candidates(product: Product) -> Iterator[OneRow]:

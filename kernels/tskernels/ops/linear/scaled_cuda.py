@@ -23,7 +23,15 @@ from tskernels.launch import (
     next_power_of_two,
     scratch,
 )
-from tskernels.ops.linear.configs import FewRows, ManyRows, OneRow, Product
+from tskernels.ops.linear.configs import (
+    MOST_LINES,
+    Few,
+    FewRows,
+    Lines,
+    ManyRows,
+    OneRow,
+    Product,
+)
 from tskernels.ops.linear.cuda import FEW_ROWS, FEWER_ROWS
 from tskernels.ops.linear.scaled_configs import (
     GROUP,
@@ -34,6 +42,7 @@ from tskernels.schema import DType
 from tskernels.signatures import DEVICE_FLOATS
 
 MODULE = "tskernels.ops.linear.triton_scaled"
+STRAIGHT = "tskernels.ops.linear.triton_scaled_rows"
 _SMALLEST_DOT = 16
 _LINE = 128
 
@@ -69,13 +78,15 @@ def scaled_product(call: CallLayout, *, gated: bool) -> Product:
     return Product(x.shape[0], y.shape[1], x.shape[1], x.dtype, gated, block)
 
 
-def plan_scaled_product(call: CallLayout, product: Product, config: OneRow | FewRows) -> LaunchPlan:
+def plan_scaled_product(call: CallLayout, product: Product, config: Few) -> LaunchPlan:
     """The launches of a product of at most `MOST_ROWS` rows by `config`."""
     match config:
         case OneRow():
             return _one(call, product, config)
         case FewRows():
             return _tiled(call, product, config)
+        case Lines():
+            return _lines(call, product, config)
 
 
 def _parameters(builder: LaunchBuilder) -> tuple[Parameter, ...]:
@@ -107,6 +118,28 @@ def _one(call: CallLayout, product: Product, config: OneRow) -> LaunchPlan:
         **_constants(call, product),
         block_n=config.block_n,
         block_k=config.block_k,
+    )
+    return LaunchPlan((launch,))
+
+
+def _lines(call: CallLayout, product: Product, config: Lines) -> LaunchPlan:
+    """The kernel whose weights go straight to registers."""
+    builder = LaunchBuilder(STRAIGHT, call)
+    constants = _constants(call, product)
+    del constants["columns_a_block"]  # a line's, always
+    launch = builder.launch(
+        "scaled_rows",
+        (product.columns // config.columns,),
+        _parameters(builder),
+        num_warps=config.num_warps,
+        rows=product.rows,
+        x_row=call.input(0).strides[0],
+        y_row=call.outputs[0].strides[0],
+        **constants,
+        warps=config.num_warps,
+        block_n=config.block_n,
+        block_m=MOST_LINES,
+        ahead=config.ahead,
     )
     return LaunchPlan((launch,))
 
