@@ -1,6 +1,7 @@
 """Decode steps of an artifact on this machine's GPU, beside their floor and cuBLAS's linears.
 
     python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048]
+        [--eager recipes/configs/qwen3-8b.json]
         [--trust-pack DIGEST] [--out FILE]
 
 Of each decode program: milliseconds of a whole step (inputs written and copied, graphs, sampled
@@ -15,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -42,6 +45,7 @@ READ_SPEED = 4.56e12
 """Bytes a second that an H200 reads at best, measured (docs/performance.md)."""
 REPLAYS = 50
 NONE = np.empty((0, 3), np.int32)
+_PRODUCTS = ("linear", "linear_silu_mul", "scaled_linear", "scaled_linear_silu_mul")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,9 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--prefill", type=int, nargs="*", default=[])
     parser.add_argument("--trust-pack", nargs="*", default=[])
+    parser.add_argument(
+        "--eager", type=Path, help="config.json: transformers' eager step beside it"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     started = time.perf_counter()
@@ -95,12 +102,22 @@ def main() -> None:
     ]
     for row in rows:
         show(row)
+    if options.eager:
+        took = eager_step(options.eager, options.context)
+        print(f"transformers, eager, batch 1 at {options.context}: step {took:.1f} ms")
     for tokens in options.prefill:
         took = statistics.median(prefill(executor, tokens) for _ in range(3))
         print(f"prefill of {tokens} tokens: {took:.2f} ms, the last chunk's ops:")
         show_groups(_groups(executor, _chunk_program(plan, tokens), tokens))
     if options.out:
         options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+
+
+def eager_step(config: Path, context: int) -> float:
+    """Milliseconds of a decode step of transformers, run eagerly in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.transformers_step", str(config), str(context)]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])["milliseconds"]
 
 
 def show(row: Row) -> None:
@@ -280,7 +297,7 @@ def timed(executor: DeviceExecutor, kernels: Sequence[Callable[[], None]]) -> fl
 
 def _kind(program: Program, op: Op) -> str:
     shapes = {value.name: value.shape for value in program.values}
-    name = op.inputs[1] if op.op in ("linear", "linear_silu_mul") else None
+    name = op.inputs[1] if op.op in _PRODUCTS else None
     return f"{op.pin} {'x'.join(map(str, shapes[name])) if name else ''}".strip()
 
 
@@ -304,11 +321,14 @@ def _bytes(plan: Plan, program: Program, op: Op, context: int) -> float:
 
 
 def cublas(executor: DeviceExecutor, program: Program) -> float:
-    """Milliseconds of a graph of all products of the program by torch, which calls cuBLAS."""
+    """Milliseconds of a graph of all products of the program by torch, which calls cuBLAS.
+
+    Those with scaled weights too, as if the weights had the plan's dtype.
+    """
     shapes = {value.name: value for value in program.values}
     calls: list[tuple[int, int, int]] = []
     for op in program.ops:
-        if op.op in ("linear", "linear_silu_mul") and op.inputs[0] and op.inputs[1]:
+        if op.op in _PRODUCTS and op.inputs[0] and op.inputs[1]:
             x, weight = shapes[op.inputs[0]], shapes[op.inputs[1]]
             calls.append((x.shape[0], weight.shape[0], weight.shape[1]))
     distinct = {call: _products(call, executor.plan) for call in set(calls)}
