@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 LOGIT_BIAS_MOST: Final = 1024
 """Tokens of one request that may have a bias, as in vLLM."""
@@ -38,8 +38,7 @@ class SamplingParams:
     logprobs: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
+class TokenLogprobs(NamedTuple):
     """Natural log-probabilities of the raw model at one place: of its token, and the likeliest.
 
     `top` holds (token, log-probability), falling; of equal ones the lowest id comes first.
