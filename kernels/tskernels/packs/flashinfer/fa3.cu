@@ -9,17 +9,11 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <exception>
-#include <functional>
-#include <numeric>
-#include <queue>
 #include <stdexcept>
 #include <string>
-#include <utility>
-#include <vector>
 
 // FlashInfer's own list of CUTLASS headers draws in test utilities, which need cuRAND.
 #define FLASHINFER_CUTLASS_UTILS_CUH_
@@ -32,16 +26,15 @@
 #include <flashinfer/attention/hopper/variants.cuh>
 
 #include "../kernel_pack.h"
+#include "tiles.h"
 
 namespace {
+
+using namespace ts_fa3;
 
 using Number = cutlass::bfloat16_t;
 
 constexpr int kWidth = 128;
-constexpr int kBlockRows = 128;
-constexpr int kBlockKeys = 128;
-constexpr int64_t kAlignment = 16;
-constexpr int32_t kHeadsTogether = 16;
 
 constexpr int kColumns = 64;
 // A copy's columns: 128 bytes, the span over which shared memory is swizzled.
@@ -204,93 +197,6 @@ void check(cudaError_t status, const char* what) {
     }
 }
 
-// The sizes of a program: how many rows and sequences its largest step has.
-struct Bucket {
-    int64_t rows;
-    int64_t sequences;
-    int64_t heads;
-
-    int64_t most_tiles() const {
-        return ((rows + kBlockRows - 1) / kBlockRows + sequences - 1) * heads;
-    }
-};
-
-// Where each array of the list starts: seven of one entry a tile, and the blocks' shares of them.
-struct Places {
-    int64_t tile, row, table, rows, keys, head, sequence, share, end;
-};
-
-int64_t rounded(int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-Places places(const Bucket& bucket, int64_t processors) {
-    const int64_t list = rounded(sizeof(int32_t) * bucket.most_tiles());
-    const int64_t shares = rounded(sizeof(int32_t) * (processors + 1));
-    return {0, list, 2 * list, 3 * list, 4 * list, 5 * list, 6 * list, 7 * list, 7 * list + shares};
-}
-
-// What a block computes at a time, for one head.
-struct Tile {
-    int32_t sequence;
-    int32_t tile;
-    int32_t row;
-    int32_t rows;
-    int32_t keys;
-
-    // In blocks of keys; to begin and to end a tile takes about as long as two.
-    int64_t cost() const {
-        const int64_t seen = std::min(keys, keys - rows + (tile + 1) * kBlockRows);
-        return (seen + kBlockKeys - 1) / kBlockKeys + 2;
-    }
-};
-
-// The tiles of every sequence with more than one row, costly ones first.
-std::vector<Tile> tiles_of(const int32_t* keys, const int32_t* starts, int64_t sequences) {
-    std::vector<Tile> found;
-    for (int32_t i = 0; i < sequences; ++i) {
-        const int32_t rows = starts[i + 1] - starts[i];
-        if (rows < 2) continue;
-        for (int32_t tile = 0; tile * kBlockRows < rows; ++tile) {
-            found.push_back({i, tile, starts[i], rows, keys[i]});
-        }
-    }
-    std::stable_sort(found.begin(), found.end(),
-                     [](const Tile& a, const Tile& b) { return a.cost() > b.cost(); });
-    return found;
-}
-
-// A tile of the step for one head, and the multiprocessor that computes it.
-struct Work {
-    const Tile* tile;
-    int32_t head;
-    int32_t owner;
-};
-
-// Every tile for every head goes to the multiprocessor that has least to do so far. Some heads go
-// together, so that their small tiles even out what their large ones left, and not all of them,
-// so that those in hand read the same keys.
-std::vector<Work> shared_out(const std::vector<Tile>& tiles, int32_t heads, int32_t processors) {
-    using Load = std::pair<int64_t, int32_t>;
-    std::vector<Load> idle;
-    for (int32_t i = 0; i < processors; ++i)
-        idle.emplace_back(0, i);
-    std::priority_queue<Load, std::vector<Load>, std::greater<>> least({}, std::move(idle));
-    std::vector<Work> found;
-    found.reserve(tiles.size() * heads);
-    for (int32_t first = 0; first < heads; first += kHeadsTogether) {
-        for (const Tile& tile : tiles) {
-            for (int32_t head = first; head < std::min(first + kHeadsTogether, heads); ++head) {
-                const auto [load, owner] = least.top();
-                least.pop();
-                least.emplace(load + tile.cost(), owner);
-                found.push_back({&tile, head, owner});
-            }
-        }
-    }
-    return found;
-}
-
 int processors_of(int32_t device) {
     check(cudaSetDevice(device), "the GPU cannot be made the current one");
     int found = 0;
@@ -387,31 +293,12 @@ TS_PACK_EXPORT int32_t flashinfer_fa3_list(const uint64_t* addresses, const int6
         const int64_t pages = integers[3], bytes = integers[4];
         const int processors = processors_of(device);
         const Places place = places(bucket, processors);
-        const auto tiles =
-            tiles_of(at<int32_t>(addresses[0]), at<int32_t>(addresses[1]), bucket.sequences);
-        const int64_t total = static_cast<int64_t>(tiles.size()) * bucket.heads;
-        if (place.end > bytes || total > bucket.most_tiles()) {
-            throw std::runtime_error("a list of " + std::to_string(total) + " tiles in " +
-                                     std::to_string(bytes) + " bytes exceeds the program's");
+        if (place.end > bytes) {
+            throw std::runtime_error("a list takes " + std::to_string(place.end) +
+                                     " bytes, there are " + std::to_string(bytes));
         }
-        const auto list = [&](int64_t offset) { return at<int32_t>(addresses[2], offset); };
-        const auto works = shared_out(tiles, static_cast<int32_t>(bucket.heads), processors);
-        int32_t* shares = list(place.share);
-        std::fill_n(shares, processors + 1, 0);
-        for (const Work& work : works)
-            ++shares[work.owner + 1];
-        std::partial_sum(shares, shares + processors + 1, shares);
-        std::vector<int32_t> next(shares, shares + processors);
-        for (const Work& work : works) {
-            const int32_t to = next[work.owner]++;
-            list(place.tile)[to] = work.tile->tile;
-            list(place.row)[to] = work.tile->row;
-            list(place.table)[to] = static_cast<int32_t>(work.tile->sequence * pages);
-            list(place.rows)[to] = work.tile->rows;
-            list(place.keys)[to] = work.tile->keys;
-            list(place.head)[to] = work.head;
-            list(place.sequence)[to] = work.tile->sequence;
-        }
+        write_list(at<const int32_t>(addresses[0]), at<const int32_t>(addresses[1]), bucket, pages,
+                   processors, place, at<char>(addresses[2]));
         check(cudaMemcpyAsync(at<void>(addresses[3]), at<void>(addresses[2]), place.end,
                               cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
               "the list cannot be copied");
@@ -434,7 +321,8 @@ TS_PACK_EXPORT int32_t flashinfer_fa3_run(const uint64_t* addresses, const int64
         const auto list = [&](int64_t offset) { return at<int32_t>(addresses[3], offset); };
         const uint64_t rows = bucket.rows, heads = bucket.heads, number = sizeof(Number);
         const uint64_t line = kWidth * number, page = 2 * key_heads * page_size * line;
-        const uint32_t part = static_cast<uint32_t>(std::min<int64_t>(page_size, kBlockKeys));
+        const uint32_t part =
+            static_cast<uint32_t>(page_size < kBlockKeys ? page_size : kBlockKeys);
         const auto cache = [&](uint32_t box_rows) {
             return map_of<4>(addresses[1],
                              {kWidth, static_cast<uint64_t>(page_size),
