@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tsruntime.server.errors import ApiError
-from tsruntime.server.protocol import parse_chat, parse_completion
+from tsruntime.server.protocol import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    parse_chat,
+    parse_completion,
+)
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -249,3 +256,11 @@ def test_json_that_is_no_object(body: bytes) -> None:
 def test_numbers_must_be_finite(body: bytes) -> None:
     with pytest.raises(ApiError, match=r"finite|less than or equal"):
         parse_completion(body)
+
+
+def test_the_document_names_every_parameter() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
+    told = set(re.findall(r"`([a-z_]+)`", text))
+    for model in (CompletionRequest, ChatCompletionRequest):
+        assert set(model.model_fields) <= told
+        assert set(model.harmless) <= told
