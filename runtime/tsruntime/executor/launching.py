@@ -23,7 +23,7 @@ Kernels: TypeAlias = tuple[Callable[[], None], ...]
 Operands: TypeAlias = Mapping[str, Sequence[Tensor | None]]
 """What a call's addresses count: its inputs and outputs."""
 
-NO_AREAS: Final[Mapping[str, Tensor]] = {}
+_NO_AREAS: Final[Mapping[str, Tensor]] = {}
 
 
 class Binder:
@@ -108,7 +108,7 @@ class Binder:
             )
             for launch in call.launches
         )
-        return launches + tuple(self._of_pack(each, operands, {}) for each in call.from_pack)
+        return launches + tuple(self._of_pack(each, operands, _NO_AREAS) for each in call.from_pack)
 
     def _of_pack(
         self, call: PackCall, operands: Operands, beside: Mapping[str, Tensor]
@@ -118,7 +118,7 @@ class Binder:
         return library.bind(call.function, pointers, call.integers, call.reals, self._place)
 
     def _pointer(
-        self, address: Address, operands: Operands, beside: Mapping[str, Tensor] = NO_AREAS
+        self, address: Address, operands: Operands, beside: Mapping[str, Tensor] = _NO_AREAS
     ) -> int:
         areas = {**self._areas, **beside}
         if address.space in areas:
