@@ -8,6 +8,10 @@ from typing import Any
 import checkpoints
 import pytest
 from checkpoints import TinyHf
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
