@@ -101,13 +101,19 @@ def test_tokens_that_show_in_no_text_have_a_name_and_no_bytes(
     assert (unknown.name, unknown.data) == ("token_id:100000", None)
 
 
-def test_added_tokens_that_are_not_special_have_bytes(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("added", ["<think>", "<é think>", "é", "東"])
+def test_added_tokens_that_are_not_special_have_the_bytes_of_their_text(
+    tokenizer: Tokenizer, added: str
+) -> None:
+    """Also where the decoder takes their characters for bytes: é alone is 0xE9, which is none."""
     own = Tokenizer.from_str(tokenizer.to_str())
-    own.add_tokens([AddedToken("<é think>")])  # pyright: ignore[reportUnknownMemberType]
-    ids = own.encode("a<é think>b").ids
+    own.add_tokens([AddedToken(added)])  # pyright: ignore[reportUnknownMemberType]
+    ids = own.encode(f"a{added}b").ids
     pieces = Pieces(own)
     assert len(ids) == 3
-    assert [pieces[id_].data for id_ in ids] == [b"a", "<é think>".encode(), b"b"]
+    joined = b"".join(pieces[id_].data or b"" for id_ in ids)
+    assert joined.decode(errors="replace") == own.decode(ids)
+    assert (pieces[ids[1]].name == added) == (added != "é")
 
 
 @given(ids=st.lists(st.integers(3, 399), max_size=40))

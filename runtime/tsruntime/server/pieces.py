@@ -44,8 +44,8 @@ class Pieces:
 
     def _spell(self, token: int) -> Piece:
         added = self._added.get(token)
-        if added is not None:
-            return Piece(added.content, None if added.special else added.content.encode())
+        if added is not None and added.special:
+            return Piece(added.content, None)
         word = self._tokenizer.id_to_token(token) if self._tokenizer else None
         if self._tokenizer is None or self._bytes is None or word is None:
             return Piece(f"token_id:{token}", None)
