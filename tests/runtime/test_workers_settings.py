@@ -7,8 +7,9 @@ import pytest
 from tsruntime.workers.settings import RankSettings, threads_per_rank, usable_cores
 
 
-def test_settings_survive_the_command_line() -> None:
-    settings = RankSettings("/a b/ü", 1, 3, 2, "/tmp/x", 5, -1, 12.25)
+@pytest.mark.parametrize("trusted", [(), ("ab" * 32, "cd" * 32)])
+def test_settings_survive_the_command_line(trusted: tuple[str, ...]) -> None:
+    settings = RankSettings("/a b/ü", 1, 3, 2, "/tmp/x", 5, -1, 12.25, trusted)
     assert RankSettings.from_argument(settings.to_argument()) == settings
 
 

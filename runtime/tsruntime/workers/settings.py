@@ -39,7 +39,8 @@ class RankSettings:
     @classmethod
     def from_argument(cls, text: str) -> RankSettings:
         """The inverse of `to_argument`."""
-        return cls(**json.loads(text))
+        given = json.loads(text)
+        return cls(**{**given, "trusted": tuple(given["trusted"])})
 
 
 def threads_per_rank(world: int, cores: int, environment: Mapping[str, str]) -> int:
