@@ -81,13 +81,13 @@ def laid_in_order(compiled: Compiled, best: Best) -> Solution:
 
     Raises UnlikeLayersError where segments that stand for several are not run alike.
     """
-    passages = rolled(best.passages, compiled.program.repeats)
-    taken = _taken(compiled, passages)
+    passages = best.passages()
+    taken = _taken(compiled, rolled(passages, compiled.program.repeats))
     produced = dict(compiled.program.given)
     for run in taken:
         produced.update(zip(run.outputs, run.option.gives, strict=True))
     actions = _in_order(compiled, taken, produced)
-    ways = [(p.segment, p.entry, p.exit) for p in best.passages]
+    ways = [(p.segment, p.entry, p.exit) for p in passages]
     total = _total(compiled, actions)
     if total != best.price:
         raise OverflowError(f"{best.price} is not what the actions cost: {total}")

@@ -42,39 +42,50 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
+class _Stretch:
+    """One segment of a program, by number, with the states before it and what it makes of them."""
+
+    number: int
+    segment: Segment
+    entry: States
+    explored: Explored
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """The cheapest run through a program, its repeated segments one after the other."""
 
     price: Price
-    passages: tuple[Passage, ...]
+    stretches: tuple[_Stretch, ...]
+
+    def passages(self) -> tuple[Passage, ...]:
+        """What it does in each segment, traced back from the end."""
+        found: list[Passage] = []
+        exit_ = self.stretches[-1].explored.exit.held(0)
+        for stretch in reversed(self.stretches):
+            found.append(_passage(stretch, exit_))
+            exit_ = found[-1].entry
+        return tuple(reversed(found))
 
 
 def best_run(compiled: Compiled) -> Best:
     """The cheapest way through all segments."""
-    states = [_start(compiled)]
-    explored: list[Explored] = []
+    states = _start(compiled)
+    stretches: list[_Stretch] = []
     price = FREE
-    sequence = unrolled(compiled.sequence, compiled.program.repeats)
-    for cut in sequence:
-        found = compiled.segments[cut.segment].core.explore(states[-1])
+    for cut in unrolled(compiled.sequence, compiled.program.repeats):
+        segment = compiled.segments[cut.segment]
+        found = segment.core.explore(states)
         if not len(found.exit):
             raise NoStrategyError(
                 "no run of the program keeps to what its policy and annotations allow",
                 remedy="compare with another policy, or leave the strategies of the op open",
                 where=compiled.program.operations[cut.start].name,
             )
-        states.append(found.exit)
-        explored.append(found)
+        stretches.append(_Stretch(cut.segment, segment, states, found))
+        states = found.exit
         price += decode(found.least)
-    exit_ = states[-1].held(0)
-    passages: list[Passage] = []
-    for cut, entry, found in zip(
-        reversed(sequence), reversed(states[:-1]), reversed(explored), strict=True
-    ):
-        passage = _passage(cut.segment, compiled.segments[cut.segment], entry, found, exit_)
-        passages.append(passage)
-        exit_ = passage.entry
-    return Best(price, tuple(reversed(passages)))
+    return Best(price, tuple(stretches))
 
 
 def _start(compiled: Compiled) -> States:
@@ -88,14 +99,13 @@ def _start(compiled: Compiled) -> States:
     return States(held)
 
 
-def _passage(
-    number: int, segment: Segment, states: States, explored: Explored, exit_: State
-) -> Passage:
-    """The way from the one of `states` that `exit_` was reached from most cheaply."""
-    row, origins = explored.passage(exit_)
+def _passage(stretch: _Stretch, exit_: State) -> Passage:
+    """The way from the state before a stretch that `exit_` was reached from most cheaply."""
+    segment = stretch.segment
+    row, origins = stretch.explored.passage(exit_)
     taken = (
         Origin(segment.order[place], segment.stages[segment.order[place]][choices], option)
         for place, choices, option in origins
     )
     in_order = tuple(sorted(taken, key=lambda origin: origin.position))
-    return Passage(number, states.held(row), exit_, in_order)
+    return Passage(stretch.number, stretch.entry.held(row), exit_, in_order)

@@ -66,6 +66,7 @@ class Kept {
         const bool last = respect + 1 == all_.respects();
         for (std::int32_t* link = &first; *link != NONE; link = &nodes_[at(*link)].next) {
             Node& node = nodes_[at(*link)];
+            if (limit < node.least + spent) continue;
             const Price cost = spent + all_.cost(respect, node.held, theirs);
             if (limit < node.least + cost) continue;
             if (!last && !beats(node.below, respect + 1, cost, row, limit)) continue;

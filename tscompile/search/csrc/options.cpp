@@ -84,9 +84,9 @@ std::vector<std::size_t> undominated(const Options& options, const std::vector<T
         const auto better = [&](std::size_t rival) {
             Price price = options.prices[rival];
             for (std::size_t i = 0; i < trees.size(); ++i) {
-                if (limit < price) return false;
                 const Placements& read = options.reads[i].placements;
-                price = price + trees[i]->between(read[option])[at(read[rival])];
+                if (limit < price + trees[i]->least(read[option], read[rival])) return false;
+                price = price + trees[i]->path(read[option], read[rival]);
             }
             return gives.within(price, rival, option, limit);
         };

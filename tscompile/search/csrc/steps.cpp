@@ -1,17 +1,20 @@
-// Steps sorted by counting; there are too few placements for a heap to pay.
+// Steps sorted by counting. Few steps in a row are ever cheaper than one, so that a price is seldom
+// lowered twice, and looking for the lowest one to go on from does not pay.
 #include "steps.h"
 
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
-#include <utility>
 
 namespace tssearch {
 
 Steps::Steps(std::size_t placements, const std::vector<Step>& steps)
-    : starts_(placements + 1), steps_(steps.size()), numbers_(steps.size()), where_(steps.size()) {
-    for (const Step& step : steps)
+    : starts_(placements + 1), steps_(steps.size()), numbers_(steps.size()), where_(steps.size()),
+      least_(placements, UNREACHABLE) {
+    for (const Step& step : steps) {
         ++starts_[at(step.source) + 1];
+        least_[at(step.source)] = std::min(least_[at(step.source)], step.price);
+    }
     std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
     std::vector<std::size_t> next(starts_.begin(), starts_.end() - 1);
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -30,25 +33,20 @@ Steps Steps::reversed() const {
 }
 
 void Steps::spread(Prices& prices, Placements open) const {
-    std::vector<bool> waits(prices.size());
+    std::vector<char> waits(prices.size());
     for (const Placement place : open)
-        waits[at(place)] = true;
-    while (!open.empty()) {
-        const auto cheapest =
-            std::min_element(open.begin(), open.end(), [&](Placement one, Placement other) {
-                return prices[at(one)] < prices[at(other)];
-            });
-        const Placement place = std::exchange(*cheapest, open.back());
-        open.pop_back();
-        waits[at(place)] = false;
-        const Price left = prices[at(place)];
-        for (std::size_t i = starts_[at(place)]; i < starts_[at(place) + 1]; ++i) {
+        waits[at(place)] = 1;
+    for (std::size_t next = 0; next < open.size(); ++next) {
+        const std::size_t place = at(open[next]);
+        waits[place] = 0;
+        const Price left = prices[place];
+        for (std::size_t i = starts_[place]; i < starts_[place + 1]; ++i) {
             const std::size_t target = at(steps_[i].target);
             const Price price = left + steps_[i].price;
             if (!(price < prices[target])) continue;
             prices[target] = price;
             if (!waits[target]) open.push_back(steps_[i].target);
-            waits[target] = true;
+            waits[target] = 1;
         }
     }
 }

@@ -21,8 +21,11 @@ class Steps {
 
     [[nodiscard]] std::size_t placements() const { return starts_.size() - 1; }
 
+    // The cheapest step out of a placement.
+    [[nodiscard]] const Price& least(Placement place) const { return least_[at(place)]; }
+
     // Lowers each placement's price to that of reaching it from one of `open` at the other's price
-    // (Dijkstra, "A note on two problems in connexion with graphs", 1959).
+    // (Bellman, "On a routing problem", 1958).
     void spread(Prices& prices, Placements open) const;
 
     // The first step out of `place` on the way for which there is `prices[place]` left to pay;
@@ -36,6 +39,7 @@ class Steps {
     std::vector<Step> steps_;
     std::vector<std::size_t> numbers_; // their places in the given order
     std::vector<std::size_t> where_;   // the inverse
+    Prices least_;
 };
 
 } // namespace tssearch

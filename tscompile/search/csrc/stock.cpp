@@ -21,19 +21,20 @@ Holding Stock::used(Holding holding, Placement placement) {
     return after;
 }
 
-Prices Stock::reaches(Holding holding, const Placements& placements) const {
+Prices Stock::reaches(Holding holding, const Placements& placements) {
+    const Prices& all = trees(holding);
     const Held& held = held_[at(holding)];
     Prices prices;
     prices.reserve(placements.size());
     for (const Placement placement : placements)
-        prices.push_back((*held.trees)[at(placement)] - held.spent);
+        prices.push_back(all[at(placement)] - held.spent);
     return prices;
 }
 
 // Steiner trees are not submodular: a placement that costs a small tree nothing, since one of the
 // ways to it that cost the same passes there, may cost a larger tree something. Whatever else a
 // tree serves, a path from one of its placements to another can be added.
-Price Stock::grafted(Holding holding, Placement placement) const {
+Price Stock::grafted(Holding holding, Placement placement) {
     const Held& held = held_[at(holding)];
     Price least = trees_->between(held.root)[at(placement)];
     for (const Placement used : held.used)
@@ -43,7 +44,7 @@ Price Stock::grafted(Holding holding, Placement placement) const {
 
 // From the root of `one` either its own tree goes on to the other's root, where the other's begins;
 // or a path does, and what `one` was used in is grafted onto the other's tree.
-Price Stock::imitated(Holding one, Holding other) const {
+Price Stock::imitated(Holding one, Holding other) {
     const Held& ours = held_[at(one)];
     const Held& theirs = held_[at(other)];
     Price path = trees_->between(ours.root)[at(theirs.root)] - ours.spent;
@@ -52,11 +53,16 @@ Price Stock::imitated(Holding one, Holding other) const {
     return std::min(reach(one, theirs.root), path) + theirs.spent;
 }
 
+const Prices& Stock::trees(Holding holding) {
+    Held& held = held_[at(holding)];
+    if (held.trees == nullptr) held.trees = &trees_->from(held.root, held.used);
+    return *held.trees;
+}
+
 Holding Stock::number(Placement root, const Placements& used) {
     const auto [found, fresh] =
         numbers_.try_emplace({root, used}, static_cast<Holding>(held_.size()));
-    if (fresh)
-        held_.push_back({root, used, &trees_->from(root, used), trees_->span(root, used), {}});
+    if (fresh) held_.push_back({root, used, nullptr, trees_->span(root, used), {}});
     return found->second;
 }
 

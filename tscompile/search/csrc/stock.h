@@ -29,34 +29,34 @@ class Stock {
     }
 
     // At most what the tree of any holding that has this one's placements costs more with another.
-    [[nodiscard]] Price grafted(Holding holding, Placement placement) const;
+    Price grafted(Holding holding, Placement placement);
 
     // What it costs one at most to serve any uses to come, beyond what it costs the other.
-    [[nodiscard]] Price imitated(Holding one, Holding other) const;
+    Price imitated(Holding one, Holding other);
 
     // How many there are.
     [[nodiscard]] std::size_t size() const { return held_.size(); }
 
     // What a use in `placement` costs.
-    [[nodiscard]] Price reach(Holding holding, Placement placement) const {
-        const Held& held = held_[at(holding)];
-        return (*held.trees)[at(placement)] - held.spent;
+    Price reach(Holding holding, Placement placement) {
+        return trees(holding)[at(placement)] - held_[at(holding)].spent;
     }
 
     // What each of some uses costs.
-    [[nodiscard]] Prices reaches(Holding holding, const Placements& placements) const;
+    Prices reaches(Holding holding, const Placements& placements);
 
   private:
     struct Held {
         Placement root;
         Placements used;
-        const Prices* trees; // to what is held and to each placement
+        const Prices* trees; // to what is held and to each placement; null where not yet known
         Price spent;
         Holdings after; // a use in each placement; NONE where not yet known
     };
 
     static constexpr Holding NONE = -1;
 
+    const Prices& trees(Holding holding);
     Holding number(Placement root, const Placements& used);
 
     std::shared_ptr<Trees> trees_;

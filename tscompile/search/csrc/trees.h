@@ -18,6 +18,16 @@ class Trees {
 
     [[nodiscard]] std::size_t placements() const { return between_.size(); }
 
+    // No more than the cheapest path from one placement to another, without looking for it.
+    [[nodiscard]] Price least(Placement source, Placement target) const {
+        return source == target ? Price{} : out_.least(source);
+    }
+
+    // The cheapest path from one placement to another.
+    Price path(Placement source, Placement target) {
+        return source == target ? Price{} : between(source)[at(target)];
+    }
+
     // The cheapest paths from one placement to all.
     const Prices& between(Placement source);
 

@@ -102,7 +102,8 @@ Choices Ways::worked_out(Row held) {
             const Price bound = sooner ? limit : limit - Price{0, 1};
             Price price = once[rival];
             for (std::size_t i = 0; i < reads_.size() && price <= bound; ++i)
-                if (reads_[i].stays) price = price + grafted(i, grafts[i], rival, option);
+                if (reads_[i].stays)
+                    price = price + grafted(i, grafts[i][rival], rival, option, bound - price);
             return gives_.within(price, rival, option, bound);
         };
         if (std::any_of(order.begin(), order.end(), beats)) continue;
@@ -113,13 +114,13 @@ Choices Ways::worked_out(Row held) {
     return worth;
 }
 
-Price Ways::grafted(std::size_t read, const Prices& grafts, std::size_t rival,
-                    std::size_t option) const {
-    const Placements& placements = *reads_[read].placements;
-    if (placements[rival] == placements[option]) return {};
-    const Price path =
-        reads_[read].stock->trees().between(placements[option])[at(placements[rival])];
-    return std::min(grafts[rival], path);
+Price Ways::grafted(std::size_t read, const Price& graft, std::size_t rival, std::size_t option,
+                    const Price& limit) const {
+    Trees& trees = reads_[read].stock->trees();
+    const Placement ours = (*reads_[read].placements)[rival];
+    const Placement theirs = (*reads_[read].placements)[option];
+    if (graft <= limit || limit < trees.least(theirs, ours)) return graft;
+    return std::min(graft, trees.path(theirs, ours));
 }
 
 void Ways::touch(Row held, std::size_t option, Holdings& touched) const {

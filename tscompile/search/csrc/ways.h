@@ -56,9 +56,10 @@ class Ways {
 
     [[nodiscard]] Choices worked_out(Row held);
 
-    // At most what a rival's placement of what is read costs more where an option's is had.
-    [[nodiscard]] Price grafted(std::size_t read, const Prices& grafts, std::size_t rival,
-                                std::size_t option) const;
+    // What a rival's placement of what is read costs more where an option's is had: it is grafted
+    // onto any tree for `graft`, or onto the option's for less. Exact only if within `limit`.
+    [[nodiscard]] Price grafted(std::size_t read, const Price& graft, std::size_t rival,
+                                std::size_t option, const Price& limit) const;
 
     void touch(Row held, std::size_t option, Holdings& touched) const;
 
