@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 PEER_LOST_EXIT = 3
 """Exit code of a rank that ended because another one was gone."""
@@ -39,8 +40,9 @@ class RankSettings:
     @classmethod
     def from_argument(cls, text: str) -> RankSettings:
         """The inverse of `to_argument`."""
-        given = json.loads(text)
-        return cls(**{**given, "trusted": tuple(given["trusted"])})
+        given: dict[str, Any] = json.loads(text)
+        given["trusted"] = tuple(given["trusted"])
+        return cls(**given)
 
 
 def threads_per_rank(world: int, cores: int, environment: Mapping[str, str]) -> int:
