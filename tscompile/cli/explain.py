@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,8 +14,8 @@ from tscompile.deployment import requested
 from tscompile.explain.runners_up import choices
 from tscompile.explain.text import explained
 from tscompile.ir.draft import Draft, DraftProgram
-from tscompile.ir.request import PolicyName
-from tscompile.passes.pipeline import bucketed
+from tscompile.ir.request import CompileRequest, PolicyName
+from tscompile.passes.pipeline import where_alike
 from tscompile.recipe import load
 from tscompile.search.segment import Tables
 
@@ -35,14 +36,20 @@ def explain(
 ) -> None:
     """Print each choice of one program of RECIPE, its price, and its runner-up's."""
     request = requested(load(recipe, overrides))
-    draft = bucketed(request)
+    lines = where_alike(request, partial(_lines, request, name, module, PolicyName(policy)))
+    click.echo("\n".join(lines))
+
+
+def _lines(
+    request: CompileRequest, name: str | None, module: str, policy: PolicyName, draft: Draft
+) -> list[str]:
+    """What is printed of a draft that may be folded: it is of the whole model."""
     program = _program(draft, name)
     tables = Tables(CostModel(find_topology(request.target.topology), draft.mesh.axes))
     with activity(f"searching {program.name}"):
-        best, found = choices(draft, program, tables, PolicyName(policy))
+        best, found = choices(draft, program, tables, policy)
     shown = [choice for choice in found if module in choice.module]
-    for line in explained(draft.mesh, program.name, best, shown):
-        click.echo(line)
+    return [*explained(draft.mesh, program.name, best, shown)]
 
 
 def _program(draft: Draft, name: str | None) -> DraftProgram:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tscompile.cost.model import CostModel, Price
 from tscompile.cost.topology import find_topology
 from tscompile.ir.draft import Draft
 from tscompile.ir.errors import PolicyError
-from tscompile.ir.repeats import UnlikeLayersError
 from tscompile.ir.request import CompileRequest, PolicyName
 from tscompile.passes.check_annotations import check_annotations
-from tscompile.passes.pipeline import bucketed
+from tscompile.passes.pipeline import where_alike
 from tscompile.passes.propagate_placements import bytes_beside_weights
 from tscompile.search.drafts import Laid, fitting_layouts, read, under
 from tscompile.search.segment import Tables
@@ -46,13 +46,10 @@ class Comparison:
 
 def compare(request: CompileRequest) -> Comparison:
     """Search every program of a request, once free and once as each peer would communicate."""
-    try:
-        return _compared(bucketed(request, folded=True), request)
-    except UnlikeLayersError:
-        return _compared(bucketed(request), request)
+    return where_alike(request, partial(_compared, request))
 
 
-def _compared(draft: Draft, request: CompileRequest) -> Comparison:
+def _compared(request: CompileRequest, draft: Draft) -> Comparison:
     """Of a draft that may be folded: prices are the whole model's."""
     topology = find_topology(request.target.topology)
     check_annotations(draft)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tscompile.cost.model import Price
 from tscompile.ir.draft import Draft, DraftProgram
 from tscompile.ir.errors import NoStrategyError
+from tscompile.ir.repeats import first_copies, numbers_of, renumbered
 from tscompile.search.drafts import Seen, Solved, read, solved
 from tscompile.search.graph import Indices, step_graph
 from tscompile.search.layout import MeshAxes
@@ -40,10 +41,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Excluding:
-    """A policy's limits, and one more: not `option` for what gives `outputs` in any layer."""
+    """A policy's limits, and one more: not `option` for the ops of `values` in any layer."""
 
     policy: Limits | None
-    outputs: tuple[str, ...]
+    values: tuple[str, ...]
     option: Option
 
     def columns(self, axes: MeshAxes, program: Program, batch: Batch) -> Indices:
@@ -51,7 +52,7 @@ class Excluding:
         kept = np.arange(len(batch))
         if self.policy is not None:
             kept = self.policy.columns(axes, program, batch)
-        if (batch.kind, _anywhere(batch.outputs)) != (self.option.kind, self.outputs):
+        if (batch.kind, _values(batch)) != (self.option.kind, self.values):
             return kept
         chosen = np.ones(len(batch), np.bool_)
         wanted = (*self.option.requires, *self.option.gives)
@@ -68,15 +69,19 @@ class Excluding:
     def signature(self, operation: Operation) -> tuple[object, ...]:
         """What it says of an op, for telling layers apart."""
         limits = () if self.policy is None else self.policy.signature(operation)
-        if self.outputs[0] in _anywhere(operation.outputs):
-            return (*limits, self.outputs, self.option)
+        if self.values[0] in _anywhere((*operation.inputs, *operation.outputs)):
+            return (*limits, self.values, self.option)
         return limits
 
 
 def choices(
     draft: Draft, program: DraftProgram, tables: Tables, policy: PolicyName
 ) -> tuple[Solved, list[Choice]]:
-    """A program's cheapest run, and each distinct choice of it with its runner-up."""
+    """A program's cheapest run, and each distinct choice of it with its runner-up.
+
+    Of a folded draft's, which names and prices are the whole model's. Raises UnlikeLayersError
+    where layers that stand for several are not best done alike, in the run or in a runner-up.
+    """
     seen = read(draft, program)
     best = solved(draft, seen, tables, policy)
     found: list[Choice] = []
@@ -84,10 +89,11 @@ def choices(
         run = runs[0]
         other = _without(draft, seen, tables, policy, run)
         node = best.reading.nodes.get(best.program.operations[run.position].name)
-        layers = tuple(sorted({layer for r in runs for layer in _layers(r.outputs)}))
+        layers = tuple(sorted(_layers(draft, runs)))
         instead = None if other is None else _doing(other, run)
         price = None if other is None else other.solution.price
-        found.append(Choice(node.module if node else "", layers, run, price, instead))
+        module = renumbered(node.module, first_copies(draft.repeats)) if node else ""
+        found.append(Choice(module, layers, run, price, instead))
     return best, found
 
 
@@ -98,10 +104,10 @@ def _without(
     policy: PolicyName,
     run: Run,
 ) -> Solved | None:
-    outputs = _anywhere(run.outputs)
+    values = _values(run)
     try:
         return solved(
-            draft, seen, tables, policy, lambda limits: Excluding(limits, outputs, run.option)
+            draft, seen, tables, policy, lambda limits: Excluding(limits, values, run.option)
         )
     except NoStrategyError:
         return None
@@ -112,7 +118,7 @@ def _alike(best: Solved) -> list[list[Run]]:
     groups: dict[object, list[Run]] = {}
     for action in best.solution.actions:
         if isinstance(action, Run) and action.option.kind != "output":
-            groups.setdefault((_anywhere(action.outputs), action.option), []).append(action)
+            groups.setdefault((_values(action), action.option), []).append(action)
     return list(groups.values())
 
 
@@ -124,9 +130,18 @@ def _doing(other: Solved, run: Run) -> Option | None:
     return None
 
 
+def _values(run: Run | Batch) -> tuple[str, ...]:
+    """What names a run, in any layer: what it gives, or what it writes into a cache."""
+    return _anywhere(run.outputs or run.inputs)
+
+
 def _anywhere(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(_LAYER.sub("layers.*", name) for name in names)
 
 
-def _layers(names: Sequence[str]) -> list[int]:
-    return [int(m[0].partition(".")[2]) for name in names for m in _LAYER.finditer(name)]
+def _layers(draft: Draft, runs: Iterable[Run]) -> set[int]:
+    """The model's layers, of which the draft's stand for several, that the runs' values are of."""
+    names = (name for run in runs for name in run.outputs or run.inputs)
+    found = (m[0] for name in names for m in _LAYER.finditer(name))
+    folded = {int(layer.partition(".")[2]) for layer in found}
+    return {number for layer in folded for number in numbers_of(draft.repeats, layer)}

@@ -90,6 +90,13 @@ def first_copies(repeats: Repeats) -> Number:
     return number
 
 
+def numbers_of(repeats: Repeats, layer: int) -> list[int]:
+    """The numbers in the model of all layers that a folded one stands for."""
+    first = first_copies(repeats)(layer)
+    own = next((r for r in repeats if r.first <= layer < r.last), Repeat(layer, 1, 1))
+    return [first + copy * own.period for copy in range(own.count)]
+
+
 def copies(repeats: Repeats, repeat: Repeat) -> list[Number]:
     """For each copy of a repeated group the numbers in the model, as its own layers see them.
 

@@ -6,9 +6,10 @@ and up are one product only once they are packed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import TypeAlias, TypeVar
 
 import torch
@@ -110,10 +111,26 @@ def compile_until(request: CompileRequest, last: Stage, *, folded: bool = False)
     return asked.verified(lambda: draft if folded else unfold(draft))
 
 
-def bucketed(request: CompileRequest, *, folded: bool = False) -> Draft:
-    """The programs of all buckets, nothing placed yet; `folded` where layers repeat, if asked."""
+def bucketed(request: CompileRequest) -> Draft:
+    """The verified programs of all buckets, nothing placed yet, of the whole model."""
+    return _bucketed(_traced(request), request)
+
+
+def where_alike(request: CompileRequest, make: Callable[[Draft], T]) -> T:
+    """What `make` gives of the programs of all buckets, nothing placed yet.
+
+    Of a folded draft where layers repeat; of one folded less where it raises UnlikeLayersError.
+    """
     graph = _traced(request)
-    graph = fold(graph, *_ENDS[0]) if folded else graph
+    for folded in _folded(graph):
+        try:
+            return make(_bucketed(folded, request))
+        except UnlikeLayersError:
+            continue
+    return make(_bucketed(graph, request))
+
+
+def _bucketed(graph: Graph, request: CompileRequest) -> Draft:
     asked = _Compilation(request, Stage.PLAN_BUCKETS)
     draft = _passed(graph, asked)
     return asked.verified(lambda: draft)
@@ -127,15 +144,18 @@ it takes a few layers until each lies in the arena where the one before it lay.
 """
 
 
+def _folded(graph: Graph) -> Iterator[Graph]:
+    """The graph folded where layers repeat, with ever more of them left as they are."""
+    return takewhile(lambda folded: folded.repeats, (fold(graph, *ends) for ends in _ENDS))
+
+
 def _compiled(asked: _Compilation) -> Draft:
     """The draft after the last pass, folded where all copies of layers are alike.
 
     What is still to be verified is pending.
     """
     graph = _traced(asked.request)
-    for folded in (fold(graph, *ends) for ends in _ENDS):
-        if not folded.repeats:
-            break
+    for folded in _folded(graph):
         try:
             return _alike(_passed(folded, asked.until(Stage.FUSE_COMPUTE)), asked)
         except UnlikeLayersError:
