@@ -24,7 +24,7 @@ pytestmark = pytest.mark.gpu
 SECTIONS: dict[str, Any] = {
     "dtype": "bfloat16",
     "target": {"device": "cuda", "arch": "sm_90", "topology": "h200-nvlink-8"},
-    "limits": {"max_model_len": 4096, "max_batch": 256, "token_budget": 2048},
+    "limits": {"max_model_len": 512, "max_batch": 256, "token_budget": 2048},
     "buckets": {"decode": [1, 64, 256], "extend": [[512, 64], [2048, 256]]},
     "kv_cache": {"page_size": 16, "memory": "4GB"},
 }
