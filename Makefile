@@ -52,13 +52,15 @@ install_extra = $(BIN)/python -c 'import tomllib; \
 	print("\n".join(extras["$(1)"]))' > $(VENV)/$(1).txt && $(PIP) -r $(VENV)/$(1).txt
 
 # The environments, each adding to the one before. torch comes first and alone: see constraints.txt.
+# Warnings are errors here and nowhere else: another compiler's new ones must not keep a user from
+# installing.
 $(VENV)/.package: pyproject.toml constraints.txt $(NATIVE)
 	@command -v c++ >/dev/null || { echo "a C++20 compiler is needed: install g++ 12 or clang 16" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing: torch and the package (about two minutes on a fresh machine)"
 	@$(PIP) torch
 	@$(PIP) scikit-build-core==1.1.2 nanobind==3.1.0 ninja cmake
-	@$(PIP) --no-build-isolation -e .
+	@$(PIP) --no-build-isolation -Ccmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON -e .
 	@touch $@
 
 $(VENV)/.model: $(VENV)/.package
