@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 
-NAMES = ("kernels", "scheduler", "decode")
+NAMES = ("kernels", "scheduler", "decode", "compile")
 """Modules `benchmarks.bench_<name>`, each with a `main()` that prints its tables."""
 
 
