@@ -23,8 +23,10 @@ from tskernels.tuning.table import parse, text
     required=True,
     help="Folder of compiled candidates: what is there is not compiled again.",
 )
-@click.option("--only", default="", help="Only keys that have this in them.")
-def tune(recipes: tuple[Path, ...], out: Path | None, cubins: Path, only: str) -> None:
+@click.option("--only", multiple=True, help="Only keys that have one of these in them.")
+def tune(
+    recipes: tuple[Path, ...], out: Path | None, cubins: Path, only: tuple[str, ...]
+) -> None:
     """Measure the products of few rows and the attention of RECIPES; the fastest go into a table.
 
     It belongs into tskernels/tuning/<arch>.json. Entries that are in OUT already stay unless they
@@ -35,7 +37,7 @@ def tune(recipes: tuple[Path, ...], out: Path | None, cubins: Path, only: str) -
         plans = [compile_recipe(load(recipe, ())).result.plan for recipe in recipes]
     target = plans[0].target
     found = {key: problem for plan in plans for key, problem in problems(plan).items()}
-    wanted = [found[key] for key in sorted(found) if only in key]
+    wanted = [found[key] for key in sorted(found) if not only or any(o in key for o in only)]
     gpu = "" if out is None else measured_on(target)
     watch = None if out is None else Stopwatch(target.arch)
     entries = dict(parse(out.read_text(encoding="utf-8"))) if out and out.is_file() else {}
