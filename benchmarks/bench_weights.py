@@ -1,28 +1,30 @@
 """The rate at which weights are read at load: `python -m benchmarks.bench_weights ARTIFACT`.
 
 The artifact may be one without weights: files as its plan says, of the first `--gigabytes`, are
-made of random bytes and removed. They are read once from the disk, then from the page cache.
+made of random bytes and removed. They are read and checked once from the disk, then from the page
+cache.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from tsruntime.artifact.digest import PieceDigests
 from tsruntime.artifact.load import load_plan
-from tsruntime.artifact.schema import Plan, Weight, weight_file
+from tsruntime.artifact.manifest import FileEntry, manifest_bytes, seal
+from tsruntime.artifact.schema import Plan, Weight
+from tsruntime.artifact.weight_files import TensorEntry, header, rank_files
 from tsruntime.executor.loading import DeviceWeights, print_progress
 
-_FORMAT = {"bfloat16": "BF16", "float32": "F32", "float16": "F16", "float8_e4m3fn": "F8_E4M3"}
 _BLOCK = os.urandom(1 << 24)
 
 
@@ -75,32 +77,30 @@ def byte_size(weight: Weight) -> int:
 
 
 def write(folder: Path, plan: Plan) -> list[Path]:
-    """The weight files of rank 0, with random contents."""
+    """The weight files of rank 0, with random contents, and a manifest."""
     (folder / "weights").mkdir()
-    by_file: dict[str, list[Weight]] = {}
-    for weight in plan.weights:
-        by_file.setdefault(weight_file(plan.mesh, weight, 0), []).append(weight)
-    return [_written(folder / "weights" / name, weights) for name, weights in by_file.items()]
+    files = {f"weights/{name}": weights for name, weights in rank_files(plan, 0).items()}
+    entries = {name: _written(folder / name, weights) for name, weights in files.items()}
+    (folder / "manifest.json").write_bytes(manifest_bytes(seal("bench", {}, entries, {}, {})))
+    return [folder / name for name in files]
 
 
-def _written(path: Path, weights: Sequence[Weight]) -> Path:
-    header: dict[str, object] = {}
-    end = 0
-    for weight in weights:
-        start, end = end, end + byte_size(weight)
-        header[weight.name] = {
-            "dtype": _FORMAT[weight.dtype.value],
-            "shape": list(weight.shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header).encode()
+def _written(path: Path, weights: Sequence[Weight]) -> FileEntry:
+    entries = [TensorEntry.of(weight) for weight in weights]
+    digests, size, left = PieceDigests(), 0, sum(entry.bytes for entry in entries)
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for at in range(0, end, len(_BLOCK)):
-            file.write(_BLOCK[: end - at])
+        for block in _blocks(header(entries), left):
+            digests.update(block)
+            size += file.write(block)
         file.flush()
         os.fsync(file.fileno())
-    return path
+    return FileEntry(size, digests.finish())
+
+
+def _blocks(first: bytes, left: int) -> Iterator[bytes]:
+    yield first
+    for at in range(0, left, len(_BLOCK)):
+        yield _BLOCK[: left - at]
 
 
 def forget(path: Path) -> None:

@@ -19,7 +19,6 @@ from typing import Final, TypeAlias
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tsruntime.artifact.digest import sha256_file
 from tsruntime.artifact.manifest import FileEntry, manifest_bytes, seal
 from tsruntime.artifact.serving import Generation, ServingFile
 from tsruntime.engine.messages import (
@@ -257,7 +256,7 @@ def write_artifact(
     if chat_template is not None:
         (path / "tokenizer" / "chat_template.jinja").write_text(chat_template)
     files = {
-        str(file.relative_to(path)): FileEntry(file.stat().st_size, sha256_file(file))
+        str(file.relative_to(path)): FileEntry.of(file.read_bytes())
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from tiny_certificate import tiny_certificate
 from tiny_plan import MAX_LEN, VOCAB, Sizes, tiny_plan
 
-from tsruntime.artifact.digest import canonical_json, sha256_bytes
+from tsruntime.artifact.digest import canonical_json
 from tsruntime.artifact.load import plan_bytes
 from tsruntime.artifact.manifest import FileEntry, manifest_bytes, seal
 from tsruntime.artifact.proof.certificate import certificate_bytes
@@ -28,7 +28,7 @@ def write_artifact(folder: Path, plan: Plan) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         (folder / name).write_bytes(data)
-    entries = {name: FileEntry(len(data), sha256_bytes(data)) for name, data in files.items()}
+    entries = {name: FileEntry.of(data) for name, data in files.items()}
     target = {"device": "cpu", "arch": plan.target.arch, "topology": "host"}
     manifest = seal("tiny", target, entries, {}, {})
     (folder / "manifest.json").write_bytes(manifest_bytes(manifest))

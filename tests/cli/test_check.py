@@ -76,7 +76,7 @@ def test_another_schema_version_is_refused(tscompile: Run, artifact: Path) -> No
     file.write_text(json.dumps(json.loads(file.read_bytes()) | {"schema_version": 7}))
     done = tscompile("check", artifact)
     assert done.code == 1
-    assert "schema version 7 but this runtime reads version 1" in done.err
+    assert "schema version 7 but this runtime reads version 2" in done.err
 
 
 def test_no_artifact_at_all(tscompile: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from checkpoints import TinyHf
 from deployments import Run, build, command, recipe
 
-from tsruntime.artifact.digest import canonical_json, sha256_bytes
+from tsruntime.artifact.digest import canonical_json
 from tsruntime.artifact.manifest import FileEntry, manifest_bytes, read_manifest, seal
 
 Document = dict[str, Any]
@@ -94,7 +94,7 @@ def edit(artifact: Path, change: Callable[[Document], None]) -> None:
 def seal_again(artifact: Path) -> None:
     """Give the manifest the edited plan's digest, as if it had been built so."""
     old, data = read_manifest(artifact), (artifact / "plan.json").read_bytes()
-    files = {**old.files, "plan.json": FileEntry(len(data), sha256_bytes(data))}
+    files = {**old.files, "plan.json": FileEntry.of(data)}
     new = seal(old.name, old.target, files, old.consumed, old.versions)
     (artifact / "manifest.json").write_bytes(manifest_bytes(new))
 

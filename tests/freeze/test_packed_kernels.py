@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,7 @@ def test_the_artifact_carries_the_library_and_names_its_digest(artifact: Path, g
     assert code.packs == (library,)
     sealed = manifest(artifact)
     assert sealed["consumed"]["pack flashinfer_fa3"] == described.digest
-    assert sealed["files"][file.file]["sha256"] == described.digest
+    assert sealed["files"][file.file]["sha256"] == [described.digest]
 
 
 def test_a_call_is_data_that_fits_what_the_pack_declares(artifact: Path, given: Path) -> None:
@@ -144,13 +143,9 @@ def reseal(artifact: Path, changed: dict[str, bytes]) -> None:
     old = read_manifest(artifact)
     for name, data in changed.items():
         (artifact / name).write_bytes(data)
-    entries = {name: entry_of(data) for name, data in changed.items()}
+    entries = {name: FileEntry.of(data) for name, data in changed.items()}
     new = seal(old.name, old.target, dict(old.files) | entries, old.consumed, old.versions)
     (artifact / "manifest.json").write_bytes(manifest_bytes(new))
-
-
-def entry_of(data: bytes) -> FileEntry:
-    return FileEntry(len(data), sha256(data).hexdigest())
 
 
 def test_another_library_under_a_trusted_name_is_refused(

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from tscompile.freeze.safetensors_writer import ALIGNMENT, SafetensorsWriter, TensorEntry
+from tscompile.freeze.safetensors_writer import SafetensorsWriter
 from tskernels.schema import DType
+from tsruntime.artifact.weight_files import ALIGNMENT, TensorEntry
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 
@@ -26,7 +27,8 @@ def write(path: Path, tensors: dict[str, torch.Tensor]) -> tuple[int, str]:
     for name, tensor in tensors.items():
         writer.write(name, tensor)
     entry = writer.close()
-    return entry.bytes, entry.sha256
+    (digest,) = entry.sha256
+    return entry.bytes, digest
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,7 +17,7 @@ from tscompile.checkpoint import Checkpoint, check_tensors
 from tscompile.checkpoint.base import TensorInfo
 from tscompile.deployment import source_shapes
 from tscompile.errors import TensorMismatchError
-from tscompile.freeze.safetensors_writer import SafetensorsWriter, TensorEntry
+from tscompile.freeze.safetensors_writer import SafetensorsWriter
 from tscompile.freeze.weights import write_weights
 from tskernels.schema import DType
 from tsruntime.artifact.schema import (
@@ -29,6 +29,7 @@ from tsruntime.artifact.schema import (
     WeightPart,
     part_shape,
 )
+from tsruntime.artifact.weight_files import TensorEntry
 from tsruntime.artifact.weights import WeightStore
 
 COUNT, ROWS, COLUMNS = 6, 8, 4

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import math
+import os
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 import torch
 from checkpoints import TinyHf
 from deployments import build, recipe
 
+from tsruntime.artifact.digest import PIECE_BYTES
 from tsruntime.artifact.errors import ArtifactDamaged, WeightsAbsent
 from tsruntime.artifact.load import load_plan
+from tsruntime.artifact.manifest import FileEntry, manifest_bytes, read_manifest, seal
 from tsruntime.artifact.weights import WeightStore
 from tsruntime.executor import loading
 from tsruntime.executor.loading import DeviceWeights, print_progress
+from tsruntime.workers.child import verify_share
+from tsruntime.workers.settings import RankSettings
+
+PIECE = 3_000
 
 
 def untold(done: int, total: int, seconds: float) -> None:
@@ -27,57 +34,133 @@ def artifact(tiny_hf: TinyHf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("weights"), recipe(tiny_hf("qwen3"), dtype="bfloat16"))
 
 
+def reseal(artifact: Path, piece_bytes: int) -> Path:
+    """Have the manifest say of the files what they are now, in pieces of that size."""
+    old = read_manifest(artifact)
+    files = {name: FileEntry.of((artifact / name).read_bytes(), piece_bytes) for name in old.files}
+    new = seal(old.name, old.target, files, old.consumed, old.versions, piece_bytes)
+    (artifact / "manifest.json").write_bytes(manifest_bytes(new))
+    return artifact
+
+
 @pytest.fixture
 def copy(artifact: Path, tmp_path: Path) -> Path:
-    """The artifact, for a test that damages its weights."""
-    (tmp_path / "weights").mkdir()
-    for path in artifact.iterdir():
-        if path.is_file():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    for path in (artifact / "weights").iterdir():
-        (tmp_path / "weights" / path.name).write_bytes(path.read_bytes())
-    return tmp_path
+    """The artifact in small pieces, for a test that damages its weights."""
+    return reseal(Path(copytree(artifact, tmp_path / "copy")), PIECE)
 
 
-@pytest.mark.parametrize("piece", [1_001, loading.PIECE_BYTES])
-def test_every_weight_has_the_bits_of_its_file(
-    artifact: Path, piece: int, monkeypatch: pytest.MonkeyPatch
+def load(artifact: Path) -> None:
+    plan = load_plan(artifact)
+    DeviceWeights(artifact, plan, 0, "cpu", untold).tensor(plan.weights[0].name)
+
+
+@pytest.mark.parametrize("block", [1_001, PIECE, loading.BLOCK_BYTES])
+@pytest.mark.parametrize("piece", [PIECE, PIECE_BYTES])
+def test_every_weight_has_the_bits_of_its_file_of_which_each_byte_is_read_once(
+    artifact: Path, tmp_path: Path, piece: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "PIECE_BYTES", piece)
+    artifact = reseal(Path(copytree(artifact, tmp_path / "copy")), piece)
+    monkeypatch.setattr(loading, "BLOCK_BYTES", block)
     plan, told = load_plan(artifact), list[tuple[int, int]]()
+    read = list[tuple[str, int, int]]()
+    preadv = os.preadv
+
+    def counting(number: int, buffers: list[memoryview], offset: int) -> int:
+        count = preadv(number, buffers, offset)
+        read.append((Path(f"/proc/self/fd/{number}").resolve().name, offset, offset + count))
+        return count
 
     def tell(done: int, total: int, seconds: float) -> None:
         told.append((done, total))
 
+    monkeypatch.setattr(os, "preadv", counting)
     there = DeviceWeights(artifact, plan, 0, "cpu", tell)
     here = WeightStore(artifact, plan, 0)
     for weight in plan.weights:
         assert torch.equal(there.tensor(weight.name), here.tensor(weight.name))
-    total = sum(math.prod(w.shape) * w.dtype.itemsize for w in plan.weights if w.constant is None)
-    assert told[-1] == (total, total)
+    sizes = {path.name: path.stat().st_size for path in (artifact / "weights").iterdir()}
+    for name, size in sizes.items():
+        spans = sorted((first, last) for file, first, last in read if file == name)
+        assert [first for first, _ in spans] == [0, *(last for _, last in spans[:-1])]
+        assert spans[-1][1] == size
+    assert told[-1] == (sum(sizes.values()), sum(sizes.values()))
 
 
-def test_a_file_that_is_cut_short_is_named(copy: Path) -> None:
-    plan = load_plan(copy)
+def test_a_flipped_byte_anywhere_is_refused_by_name(copy: Path) -> None:
     (victim,) = (copy / "weights").iterdir()
-    with victim.open("r+b") as file:
-        file.truncate(victim.stat().st_size - 5)
-    with pytest.raises(ArtifactDamaged, match=f"weights/{victim.name} is cut short"):
-        DeviceWeights(copy, plan, 0, "cpu", untold).tensor(plan.weights[0].name)
-    victim.write_bytes(b"\x07\0\0\0\0\0\0\0{broken")
-    with pytest.raises(ArtifactDamaged, match=f"weights/{victim.name}: Expecting"):
-        DeviceWeights(copy, plan, 0, "cpu", untold).tensor(plan.weights[0].name)
+    data = victim.read_bytes()
+    ends = [at + side for at in range(PIECE, len(data), PIECE) for side in (-1, 0)]
+    for at in (0, 9, 50, len(data) // 2, len(data) - 1, *ends[:: max(1, len(ends) // 20)]):
+        victim.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+        first = at - at % PIECE
+        match = rf"weights/{victim.name} was altered between bytes {first} and .* sealed as"
+        with pytest.raises(ArtifactDamaged, match=match):
+            load(copy)
+    victim.write_bytes(data)
+    load(copy)
+
+
+def test_a_file_of_another_length_or_none_is_named(copy: Path) -> None:
+    (victim,) = (copy / "weights").iterdir()
+    data = victim.read_bytes()
+    for other in (data[:-5], data[:-PIECE], data + b"\0", data + data[:PIECE]):
+        victim.write_bytes(other)
+        sizes = f"has {len(other)} bytes, sealed with {len(data)}"
+        with pytest.raises(ArtifactDamaged, match=f"weights/{victim.name} {sizes}"):
+            load(copy)
     victim.unlink()
     with pytest.raises(WeightsAbsent, match=re.escape(victim.name)):
-        DeviceWeights(copy, plan, 0, "cpu", untold).tensor(plan.weights[0].name)
+        load(copy)
 
 
-def test_a_header_that_is_not_the_plans_is_refused(copy: Path) -> None:
-    plan = load_plan(copy)
+def test_a_file_that_shrinks_while_it_is_read_is_named(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preadv = os.preadv
+
+    def short(number: int, buffers: list[memoryview], offset: int) -> int:
+        return preadv(number, [buffers[0][:-1]], offset)
+
+    monkeypatch.setattr(os, "preadv", short)
+    with pytest.raises(ArtifactDamaged, match=r"weights/.* is cut short"):
+        load(copy)
+
+
+def test_sealed_files_that_are_not_the_plans_are_refused(copy: Path) -> None:
     (victim,) = (copy / "weights").iterdir()
-    victim.write_bytes(victim.read_bytes().replace(b'"dtype":"BF16"', b'"dtype":"F16" '))
-    with pytest.raises(ArtifactDamaged, match=r"'float16'.*the plan says.*'bfloat16'"):
-        DeviceWeights(copy, plan, 0, "cpu", untold).tensor(plan.weights[0].name)
+    data = victim.read_bytes()
+    victim.write_bytes(data.replace(b'"dtype":"BF16"', b'"dtype":"F16" '))
+    reseal(copy, PIECE)
+    with pytest.raises(ArtifactDamaged, match=rf"weights/{victim.name} holds other tensors than"):
+        load(copy)
+    victim.write_bytes(data[:-2])
+    reseal(copy, PIECE)
+    sizes = f"has {len(data) - 2} bytes, the plan's tensors make {len(data)}"
+    with pytest.raises(ArtifactDamaged, match=f"weights/{victim.name} {sizes}"):
+        load(copy)
+    old = read_manifest(copy)
+    left = {name: entry for name, entry in old.files.items() if not name.startswith("weights/")}
+    new = seal(old.name, old.target, left, old.consumed, old.versions, PIECE)
+    (copy / "manifest.json").write_bytes(manifest_bytes(new))
+    with pytest.raises(ArtifactDamaged, match=f"weights/{victim.name}, which is not sealed"):
+        load(copy)
+
+
+def test_a_rank_checks_the_files_before_it_maps_them_and_not_before_it_reads_them(
+    copy: Path,
+) -> None:
+    settings = RankSettings(str(copy), 0, 1, 1, "", -1, -1, 0.0)
+    (victim,) = (copy / "weights").iterdir()
+    verify_share(settings)
+    victim.write_bytes(victim.read_bytes()[:-1] + b"?")
+    with pytest.raises(ArtifactDamaged, match=f"weights/{victim.name} was altered"):
+        verify_share(settings)
+    old = read_manifest(copy)
+    new = seal(old.name, {"device": "cuda"}, old.files, old.consumed, old.versions, PIECE)
+    (copy / "manifest.json").write_bytes(manifest_bytes(new))
+    verify_share(settings)
+    with pytest.raises(ArtifactDamaged, match=f"weights/{victim.name} was altered"):
+        load(copy)
 
 
 def test_progress_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

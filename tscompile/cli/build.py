@@ -11,9 +11,9 @@ from tscompile.deployment import compile_recipe
 from tscompile.freeze.budget import check_budget
 from tscompile.freeze.freeze import freeze
 from tscompile.freeze.kernels import freeze_kernels
-from tscompile.freeze.weights import stored_weights
 from tscompile.ir.request import PolicyName
 from tscompile.recipe import load
+from tsruntime.artifact.weight_files import stored_weights
 
 
 @click.command()

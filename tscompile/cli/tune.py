@@ -24,9 +24,7 @@ from tskernels.tuning.table import parse, text
     help="Folder of compiled candidates: what is there is not compiled again.",
 )
 @click.option("--only", multiple=True, help="Only keys that have one of these in them.")
-def tune(
-    recipes: tuple[Path, ...], out: Path | None, cubins: Path, only: tuple[str, ...]
-) -> None:
+def tune(recipes: tuple[Path, ...], out: Path | None, cubins: Path, only: tuple[str, ...]) -> None:
     """Measure the products of few rows and the attention of RECIPES; the fastest go into a table.
 
     It belongs into tskernels/tuning/<arch>.json. Entries that are in OUT already stay unless they

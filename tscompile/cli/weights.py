@@ -10,9 +10,9 @@ from tscompile.checkpoint import check_tensors, open_weights
 from tscompile.cli.progress import progress_bar
 from tscompile.deployment import quantized_tensors, source_shapes
 from tscompile.freeze.refill import refill
-from tscompile.freeze.weights import stored_weights
 from tscompile.models.config import from_hf
 from tsruntime.artifact.load import load_plan, verify
+from tsruntime.artifact.weight_files import stored_weights
 
 
 @click.command()

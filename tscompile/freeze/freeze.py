@@ -14,7 +14,7 @@ from tscompile.freeze.certificate import certify
 from tscompile.freeze.kernels import FrozenKernels
 from tscompile.freeze.swap import staged
 from tscompile.freeze.weights import Progress, write_weights
-from tsruntime.artifact.digest import canonical_json, sha256_bytes
+from tsruntime.artifact.digest import canonical_json
 from tsruntime.artifact.launches import LAUNCHES, launches_bytes
 from tsruntime.artifact.load import plan_bytes
 from tsruntime.artifact.manifest import FileEntry, Manifest, manifest_bytes, seal
@@ -37,7 +37,7 @@ class _Stage:
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-        self.files[name] = FileEntry(len(data), sha256_bytes(data))
+        self.files[name] = FileEntry.of(data)
 
 
 def freeze(

@@ -18,11 +18,13 @@ def refill(artifact: Path, plan: Plan, checkpoint: Checkpoint, progress: Progres
     """Write `artifact/weights`; on any error nothing of it is kept."""
     stage = Path(tempfile.mkdtemp(prefix=".weights.", suffix=".partial", dir=artifact))
     try:
-        written = write_weights(plan, checkpoint, stage, progress)
-        sealed = read_manifest(artifact).files
+        sealed = read_manifest(artifact)
+        written = write_weights(plan, checkpoint, stage, progress, sealed.piece_bytes)
         for name, entry in written.items():
-            if entry != (expected := sealed[f"weights/{name}"]):
-                raise WeightsDiffer(artifact, name, entry.sha256, expected.sha256)
+            expected = sealed.files[f"weights/{name}"]
+            for pair in zip(entry.sha256, expected.sha256, strict=True):
+                if pair[0] != pair[1]:
+                    raise WeightsDiffer(artifact, name, *pair)
         for name in written:
             (artifact / "weights").mkdir(exist_ok=True)
             (stage / name).replace(artifact / "weights" / name)

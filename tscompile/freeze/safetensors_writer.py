@@ -1,16 +1,8 @@
-"""A safetensors file written tensor by tensor, so that memory holds one tensor at a time.
-
-Format: https://huggingface.co/docs/safetensors (8-byte little-endian header length, JSON header,
-data). The header is padded with spaces so that the data begins on a 64-byte boundary.
-"""
+"""A file of weights written tensor by tensor, so that memory holds one tensor at a time."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -18,48 +10,23 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from tskernels.schema import DType
+from tsruntime.artifact.digest import PIECE_BYTES, PieceDigests
 from tsruntime.artifact.manifest import FileEntry
-
-ALIGNMENT = 64
-"""Bytes: a cache line, so that vector loads of mapped weights never straddle two lines."""
-
-_NAMES = {
-    DType.FLOAT64: "F64",
-    DType.FLOAT32: "F32",
-    DType.BFLOAT16: "BF16",
-    DType.FLOAT16: "F16",
-    DType.FLOAT8_E4M3: "F8_E4M3",
-    DType.INT64: "I64",
-    DType.INT32: "I32",
-    DType.BOOL: "BOOL",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """What the header says of one tensor."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Size of the data."""
-        return math.prod(self.shape) * self.dtype.itemsize
+from tsruntime.artifact.weight_files import TensorEntry, header
 
 
 class SafetensorsWriter:
     """Writes `entries` in the order given: `write`, or `extend` for each row, once for each."""
 
-    def __init__(self, path: Path, entries: Sequence[TensorEntry]) -> None:
+    def __init__(
+        self, path: Path, entries: Sequence[TensorEntry], piece_bytes: int = PIECE_BYTES
+    ) -> None:
         self._pending = list(reversed(entries))
-        self._digest = hashlib.sha256()
+        self._digests = PieceDigests(piece_bytes)
         self._size = 0
         self._rows = 0
         self._file = path.open("wb")
-        self._put(_header(entries))
+        self._put(header(entries))
 
     def write(self, name: str, tensor: Tensor) -> None:
         """Append the data of the next tensor."""
@@ -83,11 +50,11 @@ class SafetensorsWriter:
             self._rows = 0
 
     def close(self) -> FileEntry:
-        """Finish the file; its size and digest."""
+        """Finish the file; its size and digests."""
         if self._pending:
             raise ValueError(f"{len(self._pending)} tensors were never written")
         self._file.close()
-        return FileEntry(self._size, self._digest.hexdigest())
+        return FileEntry(self._size, self._digests.finish())
 
     def abandon(self) -> None:
         """Close the file without finishing it."""
@@ -95,25 +62,10 @@ class SafetensorsWriter:
 
     def _put(self, data: bytes | memoryview) -> None:
         self._file.write(data)
-        self._digest.update(data)
+        self._digests.update(data)
         self._size += len(data)
 
 
 def _data(tensor: Tensor) -> memoryview:
     flat = tensor.contiguous().view(-1).view(torch.uint8)
     return memoryview(cast("Buffer", flat.numpy()))
-
-
-def _header(entries: Sequence[TensorEntry]) -> bytes:
-    header: dict[str, object] = {}
-    offset = 0
-    for entry in entries:
-        header[entry.name] = {
-            "dtype": _NAMES[entry.dtype],
-            "shape": list(entry.shape),
-            "data_offsets": [offset, offset + entry.bytes],
-        }
-        offset += entry.bytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text

@@ -10,27 +10,26 @@ import torch
 from torch import Tensor
 
 from tscompile.checkpoint.base import Checkpoint
-from tscompile.freeze.safetensors_writer import SafetensorsWriter, TensorEntry
+from tscompile.freeze.safetensors_writer import SafetensorsWriter
+from tsruntime.artifact.digest import PIECE_BYTES
 from tsruntime.artifact.manifest import FileEntry
 from tsruntime.artifact.schema import Plan, Weight, WeightPart, part_tensors, weight_file
+from tsruntime.artifact.weight_files import TensorEntry, stored_weights
 from tsruntime.artifact.weights import held_tensors, shard_range
 
 Progress = Callable[[str], None]
 
 
-def stored_weights(plan: Plan) -> tuple[Weight, ...]:
-    """The weights that take bytes in the artifact: none where they are generated."""
-    if plan.dummy_seed is not None:
-        return ()
-    return tuple(weight for weight in plan.weights if weight.constant is None)
-
-
 def write_weights(
-    plan: Plan, checkpoint: Checkpoint, folder: Path, progress: Progress
+    plan: Plan,
+    checkpoint: Checkpoint,
+    folder: Path,
+    progress: Progress,
+    piece_bytes: int = PIECE_BYTES,
 ) -> dict[str, FileEntry]:
     """Write `folder/*.safetensors`; sizes and digests by file name. Calls `progress` per weight."""
     weights = stored_weights(plan)
-    with _writers(plan, weights, folder) as writers:
+    with _writers(plan, weights, folder, piece_bytes) as writers:
         for weight in weights:
             progress(weight.name)
             if weight.parts[0].stack is None:
@@ -65,15 +64,15 @@ def _write_stack(
 
 @contextmanager
 def _writers(
-    plan: Plan, weights: tuple[Weight, ...], folder: Path
+    plan: Plan, weights: tuple[Weight, ...], folder: Path, piece_bytes: int
 ) -> Generator[dict[str, SafetensorsWriter]]:
     entries: dict[str, list[TensorEntry]] = {}
     for weight in weights:
         for file in _holders(plan, weight):
-            entry = TensorEntry(weight.name, weight.dtype, weight.shape)
-            entries.setdefault(file, []).append(entry)
+            entries.setdefault(file, []).append(TensorEntry.of(weight))
     writers = {
-        name: SafetensorsWriter(folder / name, listed) for name, listed in sorted(entries.items())
+        name: SafetensorsWriter(folder / name, listed, piece_bytes)
+        for name, listed in sorted(entries.items())
     }
     try:
         yield writers

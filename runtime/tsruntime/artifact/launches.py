@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tskernels.launch import Address
 from tskernels.ops.sampling.words import DrawKind
 from tskernels.packs.errors import PackMisfit, PackUntrusted
+from tskernels.packs.manifest import digest_of
 from tsruntime.artifact.digest import canonical_json
 from tsruntime.artifact.errors import ArtifactDamaged
 from tsruntime.artifact.manifest import Manifest, verify_files
@@ -146,13 +147,20 @@ def load_code(
     except ValidationError as error:
         raise ArtifactDamaged(path, f"{LAUNCHES} does not fit its schema: {error}") from None
     _check(path, manifest, launches, plan)
-    for pack in launches.packs:
-        _check_trust(path, pack, trusted)
-    return DeviceCode(
-        launches,
-        tuple((path / cubin.file).read_bytes() for cubin in launches.cubins),
-        tuple((path / pack.file).read_bytes() for pack in launches.packs),
-    )
+    libraries = tuple(_library(path, pack, trusted) for pack in launches.packs)
+    cubins = tuple((path / cubin.file).read_bytes() for cubin in launches.cubins)
+    return DeviceCode(launches, cubins, libraries)
+
+
+def _library(path: Path, pack: PackFile, trusted: Collection[str]) -> bytes:
+    """The bytes of a pack's library, once they have the digest that is trusted."""
+    library = (path / pack.file).read_bytes()
+    if (found := digest_of(library)) != pack.digest:
+        raise ArtifactDamaged(
+            path, f"{pack.file} has sha256 {found}, {LAUNCHES} says {pack.digest}"
+        )
+    _check_trust(path, pack, trusted)
+    return library
 
 
 def _check_trust(path: Path, pack: PackFile, trusted: Collection[str]) -> None:
@@ -175,10 +183,6 @@ def _check(path: Path, manifest: Manifest, launches: Launches, plan: Plan) -> No
         if file.file not in manifest.files:
             raise ArtifactDamaged(path, f"{LAUNCHES} names {file.file}, which is not sealed")
     for pack in launches.packs:
-        if (found := manifest.files[pack.file].sha256) != pack.digest:
-            raise ArtifactDamaged(
-                path, f"{pack.file} has sha256 {found}, {LAUNCHES} says {pack.digest}"
-            )
         if pack.arch != plan.target.arch:
             raise PackMisfit(
                 f"kernel pack {pack.name} is for {pack.arch}, the plan for {plan.target.arch}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -10,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from tsruntime.artifact.digest import canonical_json
 from tsruntime.artifact.errors import ArtifactDamaged, SchemaVersionMismatch
 from tsruntime.artifact.manifest import read_manifest, verify_files
-from tsruntime.artifact.schema import SCHEMA_VERSION, Plan, weight_file
+from tsruntime.artifact.schema import SCHEMA_VERSION, Plan
 
 _PLAN = TypeAdapter(Plan)
 
@@ -44,15 +43,3 @@ def verify(path: Path, *, weights: bool) -> None:
     """Check every file of the artifact against its manifest; weight files only if asked."""
     manifest = read_manifest(path)
     verify_files(path, manifest, lambda name: weights or not name.startswith("weights/"))
-
-
-def verify_rank_weights(path: Path, plan: Plan, rank: int) -> None:
-    """Check the weight files that `rank` reads."""
-    manifest = read_manifest(path)
-    verify_files(path, manifest, rank_weight_filter(plan, rank))
-
-
-def rank_weight_filter(plan: Plan, rank: int) -> Callable[[str], bool]:
-    """Selects the manifest's paths of the weight files that `rank` reads."""
-    names = {f"weights/{weight_file(plan.mesh, weight, rank)}" for weight in plan.weights}
-    return names.__contains__

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Final, Self, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from tsruntime.artifact.digest import canonical_json, sha256_bytes, sha256_file
+from tsruntime.artifact.digest import (
+    PIECE_BYTES,
+    PieceDigests,
+    canonical_json,
+    piece_starts,
+    sha256_bytes,
+    sha256_range,
+)
 from tsruntime.artifact.errors import (
     ArtifactDamaged,
     ArtifactMissing,
@@ -19,23 +27,58 @@ from tsruntime.artifact.errors import (
     WeightsAbsent,
 )
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION: Final = 2
 """Version of the whole artifact's layout; the plan's own schema moves with it."""
+
+_MOST_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """Size in bytes and SHA-256 of one file."""
+    """Size in bytes of one file, and the SHA-256 of each of its pieces.
+
+    A file of at most one piece has the digest that anyone computes of it.
+    """
 
     bytes: int
+    sha256: tuple[str, ...]
+
+    @classmethod
+    def of(cls, data: bytes, piece_bytes: int = PIECE_BYTES) -> Self:
+        """The entry of a file that holds `data`."""
+        digests = PieceDigests(piece_bytes)
+        digests.update(data)
+        return cls(len(data), digests.finish())
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes `start` to `stop` of the artifact's file `name`, and their SHA-256."""
+
+    name: str
+    start: int
+    stop: int
     sha256: str
+
+    def check(self, path: Path, found: str) -> None:
+        """ArtifactDamaged unless the piece was `found` to have its digest."""
+        if found != self.sha256:
+            raise ArtifactDamaged(
+                path,
+                f"{self.name} was altered between bytes {self.start} and {self.stop}:"
+                f" sha256 {found}, sealed as {self.sha256}",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an artifact consists of. `digest` is the SHA-256 of the canonical rest."""
+    """What an artifact consists of. `digest` is the SHA-256 of the canonical rest.
+
+    Pieces of files are `piece_bytes` long, the last one of a file as long as what is left.
+    """
 
     schema_version: int
+    piece_bytes: int
     name: str
     target: Mapping[str, str]
     files: Mapping[str, FileEntry]
@@ -48,6 +91,13 @@ class Manifest:
         """Paths of the weight files, relative to the artifact."""
         return tuple(name for name in self.files if name.startswith("weights/"))
 
+    def pieces(self, name: str) -> Iterator[Piece]:
+        """The pieces of the file `name`, in order."""
+        entry = self.files[name]
+        starts = piece_starts(entry.bytes, self.piece_bytes)
+        for start, sha256 in zip(starts, entry.sha256, strict=True):
+            yield Piece(name, start, min(start + self.piece_bytes, entry.bytes), sha256)
+
 
 _ADAPTER = TypeAdapter(Manifest)
 
@@ -58,12 +108,13 @@ def seal(
     files: Mapping[str, FileEntry],
     consumed: Mapping[str, str],
     versions: Mapping[str, str],
+    piece_bytes: int = PIECE_BYTES,
 ) -> Manifest:
     """A manifest with its digest."""
-    body = Manifest(MANIFEST_VERSION, name, target, files, consumed, versions, digest="")
-    return Manifest(
-        MANIFEST_VERSION, name, target, files, consumed, versions, digest=_body_digest(body)
+    body = Manifest(
+        MANIFEST_VERSION, piece_bytes, name, target, files, consumed, versions, digest=""
     )
+    return replace(body, digest=_body_digest(body))
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -92,24 +143,28 @@ def read_manifest(path: Path) -> Manifest:
         raise ArtifactDamaged(
             path, f"manifest.json was altered: digest {found}, sealed as {manifest.digest}"
         )
+    _check_pieces(path, manifest)
     return manifest
 
 
 def verify_files(path: Path, manifest: Manifest, wanted: Callable[[str], bool]) -> None:
-    """Check presence, size and digest of every file that `wanted` selects, several at a time."""
+    """Check presence, size and digests of every file that `wanted` selects, by several threads."""
     names = [name for name in manifest.files if wanted(name)]
     for name in names:
-        _check_size(path, name, manifest.files[name])
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        digests = list(pool.map(sha256_file, [path / name for name in names]))
-    for name, digest in zip(names, digests, strict=True):
-        if digest != (expected := manifest.files[name].sha256):
-            raise ArtifactDamaged(
-                path, f"{name} was altered: sha256 {digest}, sealed as {expected}"
-            )
+        check_size(path, name, manifest.files[name])
+    pieces = [piece for name in names for piece in manifest.pieces(name)]
+
+    def digest_of(piece: Piece) -> str:
+        return sha256_range(path / piece.name, piece.start, piece.stop)
+
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        digests = list(pool.map(digest_of, pieces))
+    for piece, digest in zip(pieces, digests, strict=True):
+        piece.check(path, digest)
 
 
-def _check_size(path: Path, name: str, entry: FileEntry) -> None:
+def check_size(path: Path, name: str, entry: FileEntry) -> None:
+    """WeightsAbsent or ArtifactDamaged unless the file is there and as long as was sealed."""
     file = path / name
     if not file.is_file():
         if name.startswith("weights/"):
@@ -117,6 +172,18 @@ def _check_size(path: Path, name: str, entry: FileEntry) -> None:
         raise ArtifactDamaged(path, f"{name} is missing")
     if (size := file.stat().st_size) != entry.bytes:
         raise ArtifactDamaged(path, f"{name} has {size} bytes, sealed with {entry.bytes}")
+
+
+def _check_pieces(path: Path, manifest: Manifest) -> None:
+    size = manifest.piece_bytes
+    if size < 1:
+        raise ArtifactDamaged(path, f"manifest.json: pieces of files have {size} bytes")
+    for name, entry in manifest.files.items():
+        found, wanted = len(entry.sha256), len(piece_starts(entry.bytes, size))
+        if found != wanted:
+            raise ArtifactDamaged(
+                path, f"manifest.json has {found} digests of {name}, which is {wanted} pieces"
+            )
 
 
 def _body_digest(manifest: Manifest) -> str:

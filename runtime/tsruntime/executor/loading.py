@@ -1,63 +1,77 @@
-"""Weights read straight into a device's memory, by several threads, with progress."""
+"""Weights read straight into a device's memory and checked, once, by several threads."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
 
-from tskernels.schema import DType
-from tsruntime.artifact.errors import ArtifactDamaged, WeightsAbsent
-from tsruntime.artifact.schema import Plan, Weight, weight_file
+from tsruntime.artifact.errors import ArtifactDamaged
+from tsruntime.artifact.manifest import Manifest, Piece, check_size, read_manifest
+from tsruntime.artifact.schema import Plan
+from tsruntime.artifact.weight_files import TensorEntry, header, rank_files, stored_weights
 from tsruntime.artifact.weights import WeightStore
 
-PIECE_BYTES: Final = 16 << 20
-"""Bytes that a thread reads at a time; it has memory for two such pieces."""
+BLOCK_BYTES: Final = 8 << 20
+"""Bytes that a thread reads at a time; it has memory for two such blocks."""
 
-_MOST_THREADS: Final = 8
+_MOST_THREADS: Final = 16
 _REPORT_SECONDS: Final = 1.0
-_DTYPES: Final[Mapping[str, str]] = {
-    "F64": "float64",
-    "F32": "float32",
-    "BF16": "bfloat16",
-    "F16": "float16",
-    "F8_E4M3": "float8_e4m3fn",
-    "I64": "int64",
-    "I32": "int32",
-    "BOOL": "bool",
-}
-"""The format's names of `DType`s."""
 
 Report: TypeAlias = Callable[[int, int, float], None]
 """Told of bytes that are there, of all bytes, and of the seconds that it took."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Bytes of an open file from `offset` on, and where they go: all of `target` (uint8)."""
+class _Open:
+    """An open file of weights: what it must begin with, and where its tensors' bytes go.
 
-    file: int
+    `targets` (uint8) follow one another in it, from `starts` on.
+    """
+
+    number: int
     name: str
-    offset: int
-    target: Tensor
+    header: bytes
+    starts: tuple[int, ...]
+    targets: tuple[Tensor, ...]
+
+    def places(self, start: int, block: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Where the parts of a `block` of the file, from `start` on, go: (target, part)."""
+        stop = start + len(block)
+        for i in range(max(0, bisect_right(self.starts, start) - 1), len(self.starts)):
+            first, target = self.starts[i], self.targets[i]
+            if first >= stop:
+                break
+            low, high = max(start, first), min(stop, first + len(target))
+            if low < high:
+                yield target[low - first : high - first], block[low - start : high - start]
+
+    def begins_as_planned(self, start: int, block: Tensor) -> bool:
+        """Whether the header's part in the `block` from `start` on is what the plan says."""
+        wanted = self.header[start : start + len(block)]
+        return bytes(block[: len(wanted)].numpy()) == wanted
+
+
+_Task: TypeAlias = tuple[_Open, Piece]
 
 
 class DeviceWeights:
     """The weights of `plan` as `rank` holds them, on `device`.
 
-    The first one that is asked for has all files read. Weights that the plan gives by value, and
-    dummy ones, are made on the device.
+    The first one that is asked for has all files read and held to the manifest's digests. Weights
+    that the plan gives by value, and dummy ones, are made on the device.
     """
 
     def __init__(
@@ -77,62 +91,54 @@ class DeviceWeights:
     def tensor(self, name: str) -> Tensor:
         """The local tensor of weight `name`.
 
-        WeightsAbsent and ArtifactDamaged where the files do not hold what the plan says.
+        WeightsAbsent and ArtifactDamaged where the files are not those that the manifest seals.
         """
         if self._read is None:
-            stored = [w for w in self._plan.weights if w.constant is None]
-            self._read = {} if self._plan.dummy_seed is not None else self._load(stored)
+            self._read = self._load() if stored_weights(self._plan) else {}
         found = self._read.get(name)
         return self._made.tensor(name) if found is None else found
 
-    def _load(self, weights: Sequence[Weight]) -> Mapping[str, Tensor]:
+    def _load(self) -> Mapping[str, Tensor]:
         tensors = {
-            w.name: torch.empty(w.shape, dtype=w.dtype.torch, device=self._device) for w in weights
+            w.name: torch.empty(w.shape, dtype=w.dtype.torch, device=self._device)
+            for w in stored_weights(self._plan)
         }
         with ExitStack() as stack:
-            pieces = list(self._pieces(weights, tensors, stack))
-            read_pieces(self._path, pieces, self._device, self._report)
+            tasks = list(self._tasks(tensors, stack))
+            read_pieces(self._path, tasks, self._device, self._report)
         return tensors
 
-    def _pieces(
-        self, weights: Sequence[Weight], tensors: Mapping[str, Tensor], stack: ExitStack
-    ) -> Iterator[_Piece]:
-        open_: dict[str, tuple[int, int, Mapping[str, Any]]] = {}
-        for weight in weights:
-            file = weight_file(self._plan.mesh, weight, self._rank)
-            if file not in open_:
-                open_[file] = self._open(file, stack)
-            number, start, header = open_[file]
-            first = start + self._offset(file, header, weight)
-            flat = tensors[weight.name].view(-1).view(torch.uint8)
-            for at in range(0, len(flat), PIECE_BYTES):
-                yield _Piece(number, file, first + at, flat[at : at + PIECE_BYTES])
+    def _tasks(self, tensors: Mapping[str, Tensor], stack: ExitStack) -> Iterator[_Task]:
+        manifest = read_manifest(self._path)
+        for file, weights in rank_files(self._plan, self._rank).items():
+            name = f"weights/{file}"
+            begin = header([TensorEntry.of(weight) for weight in weights])
+            flat = tuple(tensors[weight.name].view(-1).view(torch.uint8) for weight in weights)
+            self._check(name, manifest, len(begin) + sum(map(len, flat)))
+            number = os.open(self._path / name, os.O_RDONLY)
+            stack.callback(os.close, number)
+            opened = _Open(number, name, begin, _starts(len(begin), flat), flat)
+            for piece in manifest.pieces(name):
+                yield opened, piece
 
-    def _open(self, name: str, stack: ExitStack) -> tuple[int, int, Mapping[str, Any]]:
-        """The file's number, where its data begin, and its header."""
-        path = self._path / "weights" / name
-        if not path.is_file():
-            raise WeightsAbsent(self._path, name)
-        number = os.open(path, os.O_RDONLY)
-        stack.callback(os.close, number)
-        size = int.from_bytes(os.pread(number, 8, 0), "little")
-        try:
-            header: Mapping[str, Any] = json.loads(os.pread(number, size, 8))
-        except ValueError as error:
-            raise ArtifactDamaged(self._path, f"weights/{name}: {error}") from None
-        return number, 8 + size, header
-
-    def _offset(self, file: str, header: Mapping[str, Any], weight: Weight) -> int:
-        entry = header.get(weight.name)
+    def _check(self, name: str, manifest: Manifest, planned: int) -> None:
+        """That the file is sealed, and as long as it was sealed and as the plan says."""
+        entry = manifest.files.get(name)
         if entry is None:
-            raise ArtifactDamaged(self._path, f"weights/{file} lacks {weight.name}")
-        found = (tuple(entry["shape"]), _DTYPES.get(entry["dtype"]))
-        wanted = (weight.shape, str(DType(weight.dtype)))
-        if found != wanted:
+            raise ArtifactDamaged(self._path, f"the plan reads {name}, which is not sealed")
+        check_size(self._path, name, entry)
+        if entry.bytes != planned:
             raise ArtifactDamaged(
-                self._path, f"weights/{file}: {weight.name} is {found}, the plan says {wanted}"
+                self._path, f"{name} has {entry.bytes} bytes, the plan's tensors make {planned}"
             )
-        return int(entry["data_offsets"][0])
+
+
+def _starts(first: int, targets: Sequence[Tensor]) -> tuple[int, ...]:
+    starts: list[int] = []
+    for target in targets:
+        starts.append(first)
+        first += len(target)
+    return tuple(starts)
 
 
 def print_progress(done: int, total: int, seconds: float) -> None:
@@ -142,23 +148,23 @@ def print_progress(done: int, total: int, seconds: float) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def read_pieces(path: Path, pieces: Sequence[_Piece], device: torch.device, report: Report) -> None:
-    """Read all pieces, by as many threads as help, each through memory of its own.
+def read_pieces(path: Path, tasks: Sequence[_Task], device: torch.device, report: Report) -> None:
+    """Read and check all pieces, by as many threads as help, each through memory of its own.
 
     `report` is called each second, and in the end.
     """
-    total = sum(len(piece.target) for piece in pieces)
-    left, lock, done = iter(pieces), Lock(), [0]
+    total = sum(piece.stop - piece.start for _, piece in tasks)
+    left, lock, done = iter(tasks), Lock(), [0]
 
-    def following() -> _Piece | None:
+    def following() -> _Task | None:
         with lock:
             return next(left, None)
 
-    def finished(piece: _Piece) -> None:
+    def finished(size: int) -> None:
         with lock:
-            done[0] += len(piece.target)
+            done[0] += size
 
-    threads = max(1, min(_MOST_THREADS, os.cpu_count() or 1, len(pieces)))
+    threads = max(1, min(_MOST_THREADS, os.cpu_count() or 1, len(tasks)))
     began = time.monotonic()
     with ThreadPoolExecutor(threads, "weights") as pool:
         running = {
@@ -179,48 +185,80 @@ def read_pieces(path: Path, pieces: Sequence[_Piece], device: torch.device, repo
 def _read_some(
     path: Path,
     device: torch.device,
-    following: Callable[[], _Piece | None],
-    finished: Callable[[_Piece], None],
+    following: Callable[[], _Task | None],
+    finished: Callable[[int], None],
 ) -> None:
-    """Read pieces until there is none left; while one is copied the next one is read."""
-    lane = _Lane(device) if device.type == "cuda" else None
-    buffer = torch.empty(PIECE_BYTES, dtype=torch.uint8)
-    while (piece := following()) is not None:
-        place = buffer if lane is None else lane.free()
-        part = place[: len(piece.target)]
-        if os.preadv(piece.file, [part.numpy().data], piece.offset) != len(part):
-            raise ArtifactDamaged(path, f"weights/{piece.name} is cut short")
-        if lane is None:
-            piece.target.copy_(part)
-        else:
-            lane.copy(piece.target, part)
-        finished(piece)
-    if lane is not None:
-        lane.wait()
+    """Read pieces until there is none left."""
+    lane = _Lane(device) if device.type == "cuda" else _Buffer()
+    while (task := following()) is not None:
+        _read_piece(path, *task, lane, finished)
+    lane.wait()
+
+
+def _read_piece(
+    path: Path,
+    file: _Open,
+    piece: Piece,
+    lane: _Lane | _Buffer,
+    finished: Callable[[int], None],
+) -> None:
+    """Read a piece block by block; while one is copied it is hashed, and the next one read."""
+    digest, as_planned = hashlib.sha256(), True
+    for start in range(piece.start, piece.stop, BLOCK_BYTES):
+        block = lane.free()[: min(BLOCK_BYTES, piece.stop - start)]
+        if os.preadv(file.number, [block.numpy().data], start) != len(block):
+            raise ArtifactDamaged(path, f"{piece.name} is cut short")
+        lane.copy(file.places(start, block))
+        digest.update(block.numpy().data)
+        as_planned &= file.begins_as_planned(start, block)
+        finished(len(block))
+    piece.check(path, digest.hexdigest())
+    if not as_planned:
+        raise ArtifactDamaged(path, f"{piece.name} holds other tensors than the plan says")
+
+
+class _Buffer:
+    """A thread's memory for a block, where the device is the CPU."""
+
+    def __init__(self) -> None:
+        self._block = torch.empty(BLOCK_BYTES, dtype=torch.uint8)
+
+    def free(self) -> Tensor:
+        """The memory."""
+        return self._block
+
+    def copy(self, places: Iterator[tuple[Tensor, Tensor]]) -> None:
+        """Copy parts of what was read to their targets."""
+        for target, part in places:
+            target.copy_(part)
+
+    def wait(self) -> None:
+        """Nothing is under way."""
 
 
 class _Lane:
-    """Two pinned buffers of a thread, and the stream on which they are copied to the device."""
+    """Two pinned blocks of a thread, and the stream on which they are copied to the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
-        self._buffers = [
-            torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)
+        self._blocks = [
+            torch.empty(BLOCK_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(2)
         ]
         with torch.cuda.stream(self._stream):
             self._copied = [torch.cuda.Event(), torch.cuda.Event()]
         self._turn = 0
 
     def free(self) -> Tensor:
-        """The buffer that was copied longest ago."""
+        """The block that was copied longest ago."""
         self._turn ^= 1
         self._copied[self._turn].synchronize()
-        return self._buffers[self._turn]
+        return self._blocks[self._turn]
 
-    def copy(self, target: Tensor, source: Tensor) -> None:
-        """Copy what was read into the buffer last."""
+    def copy(self, places: Iterator[tuple[Tensor, Tensor]]) -> None:
+        """Copy parts of what was read last to their targets."""
         with torch.cuda.stream(self._stream):
-            target.copy_(source, non_blocking=True)
+            for target, part in places:
+                target.copy_(part, non_blocking=True)
             self._copied[self._turn].record(self._stream)
 
     def wait(self) -> None:
