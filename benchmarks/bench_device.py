@@ -1,6 +1,6 @@
 """Decode steps of an artifact on this machine's GPU, beside their floor and cuBLAS's linears.
 
-    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048]
+    python -m benchmarks.bench_device ARTIFACT [--context 1024] [--prefill 1024 2048] [--mixed 512]
         [--eager recipes/configs/qwen3-8b.json]
         [--trust-pack DIGEST] [--out FILE]
 
@@ -8,7 +8,8 @@ Of each decode program: milliseconds of a whole step (inputs written and copied,
 tokens read), of the graphs alone, of each kind of draw, and of each kind of op in a graph of its
 own; floors count every byte once at the speed at which this GPU reads memory. `gap` is what 1,000
 steps take over 1,000 replays of their graphs, each, in microseconds: steps as the engine has them,
-each launched before the tokens of the last one are read.
+each launched before the tokens of the last one are read. A mixed step decodes all sequences of an
+extend program but one, at `--context`, and fills its rows with the first ones of a prompt.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.device_batches import NONE, chunk, decode_batch, mixed_batch
 from tskernels.ops.sampling.words import DrawKind
 from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
 from tsruntime.artifact.schema import ArenaStorage, Op, Phase, Plan, Program, WeightStorage
-from tsruntime.executor.batch import ForwardBatch, GroupBatch
+from tsruntime.executor.batch import ForwardBatch
 from tsruntime.executor.bind import VIEW_PIN
 from tsruntime.executor.collectives import LocalCommunicator
 from tsruntime.executor.device import DeviceExecutor
@@ -44,7 +46,6 @@ from tsruntime.sampling.table import DrawTable
 READ_SPEED = 4.56e12
 """Bytes a second that an H200 reads at best, measured (docs/performance.md)."""
 REPLAYS = 50
-NONE = np.empty((0, 3), np.int32)
 _PRODUCTS = ("linear", "linear_silu_mul", "scaled_linear", "scaled_linear_silu_mul")
 
 
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("artifact", type=Path)
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--prefill", type=int, nargs="*", default=[])
+    parser.add_argument("--mixed", type=int, nargs="*", default=[], metavar="ROWS")
     parser.add_argument("--trust-pack", nargs="*", default=[])
     parser.add_argument(
         "--eager", type=Path, help="config.json: transformers' eager step beside it"
@@ -109,6 +111,8 @@ def main() -> None:
         took = statistics.median(prefill(executor, tokens) for _ in range(3))
         print(f"prefill of {tokens} tokens: {took:.2f} ms, the last chunk's ops:")
         show_groups(_groups(executor, _chunk_program(plan, tokens), tokens))
+    for rows in options.mixed:
+        show_mixed(executor, rows, options.context)
     if options.out:
         options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 
@@ -195,33 +199,6 @@ def draw_times(executor: DeviceExecutor, index: int) -> dict[str, float]:
     }
 
 
-def decode_batch(plan: Plan, index: int, context: int) -> ForwardBatch:
-    """As many sequences as the program takes, each with `context` tokens, its pages its own."""
-    program, size = plan.programs[index], plan.kv_cache.page_size
-    count = program.sequences
-    pages = -(-context // size)
-    own = 1 + np.arange(count * pages, dtype=np.int32).reshape(count, pages) % (
-        plan.kv_cache.pages - 1
-    )
-    slots = np.arange(count, dtype=np.int32)
-    deltas = np.stack(
-        [np.repeat(slots, pages), np.tile(np.arange(pages, dtype=np.int32), count), own.ravel()], 1
-    ).astype(np.int32)
-    place = own[:, (context - 1) // size] * size + (context - 1) % size
-    none = np.empty(0, np.int32)
-    group = GroupBatch(place.astype(np.int32), deltas, none.reshape(0, 2), none)
-    return ForwardBatch(
-        0,
-        index,
-        slots,
-        np.full(count, context, np.int32),
-        np.arange(count + 1, dtype=np.int32),
-        (np.arange(count, dtype=np.int32) * 7919) % plan.vocab_size,
-        np.full(count, context - 1, np.int32),
-        (group,) * len(plan.kv_cache.groups),
-    )
-
-
 def prefill(executor: DeviceExecutor, tokens: int) -> float:
     """Milliseconds for the first `tokens` of one sequence, in the largest chunks that fit."""
     plan = executor.plan
@@ -237,30 +214,28 @@ def prefill(executor: DeviceExecutor, tokens: int) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
+def show_mixed(executor: DeviceExecutor, rows: int, context: int) -> None:
+    """A step of decodes and a prompt's rows together, and its ops."""
+    index = _chunk_program(executor.plan, rows)
+    batch = mixed_batch(executor.plan, index, context)
+    executor.run(batch)
+    times: list[float] = []
+    for _ in range(REPLAYS):
+        begin = time.perf_counter()
+        executor.run(batch)
+        times.append(time.perf_counter() - begin)
+    decodes, first = batch.num_sequences - 1, int(batch.seq_lens[-1])
+    print(
+        f"{decodes} decodes at {context} and {first} rows of a prompt:"
+        f" {statistics.median(times) * 1e3:.2f} ms, its ops:"
+    )
+    show_groups(_groups(executor, index, context))
+
+
 def _chunk_program(plan: Plan, tokens: int) -> int:
     """The largest extend program that the tokens fill, or the smallest one."""
     sizes = {p.tokens: i for i, p in enumerate(plan.programs) if p.phase is Phase.EXTEND}
     return sizes[max([size for size in sizes if size <= tokens] or [min(sizes)])]
-
-
-def chunk(plan: Plan, index: int, first: int, last: int) -> ForwardBatch:
-    """Rows `first` to `last` of one sequence, whose pages follow one another."""
-    size = plan.kv_cache.page_size
-    rows = np.arange(first, last, dtype=np.int32)
-    pages = -(-last // size)
-    deltas = np.stack([np.zeros(pages), np.arange(pages), 1 + np.arange(pages)], 1).astype(np.int32)
-    none = np.empty(0, np.int32)
-    group = GroupBatch((size + rows).astype(np.int32), deltas, none.reshape(0, 2), none)
-    return ForwardBatch(
-        0,
-        index,
-        np.zeros(1, np.int32),
-        np.array([last], np.int32),
-        np.array([0, last - first], np.int32),
-        (rows * 7919) % plan.vocab_size,
-        rows,
-        (group,) * len(plan.kv_cache.groups),
-    )
 
 
 def _groups(executor: DeviceExecutor, index: int, context: int) -> list[Group]:
