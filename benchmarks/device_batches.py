@@ -68,7 +68,7 @@ def mixed_batch(plan: Plan, index: int, context: int) -> ForwardBatch:
     news = np.array([1] * decodes + [first], np.int32)
     lengths = np.array([context] * decodes + [first], np.int32)
     slots, pages = np.arange(program.sequences, dtype=np.int32), -(-lengths // size)
-    page, pages_before = np.arange(pages.sum()), np.cumsum(pages) - pages
+    page, pages_before = np.arange(int(pages.sum())), np.cumsum(pages) - pages
     numbers = 1 + page % (plan.kv_cache.pages - 1)
     order = page - np.repeat(pages_before, pages)
     deltas = np.stack([np.repeat(slots, pages), order, numbers], 1).astype(np.int32)
