@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("artifact", type=Path)
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--prefill", type=int, nargs="*", default=[])
+    parser.add_argument("--no-decode", action="store_true", help="Only what else is asked for.")
     parser.add_argument("--mixed", type=int, nargs="*", default=[], metavar="ROWS")
     parser.add_argument("--trust-pack", nargs="*", default=[])
     parser.add_argument(
@@ -100,7 +101,7 @@ def main() -> None:
     rows = [
         measure(executor, index, options.context)
         for index, program in enumerate(plan.programs)
-        if program.phase is Phase.DECODE
+        if program.phase is Phase.DECODE and not options.no_decode
     ]
     for row in rows:
         show(row)

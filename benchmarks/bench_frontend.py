@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
-import os
 import socket
 import statistics
 import time
@@ -20,7 +19,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.http_streams import Load, await_server, stream_all
+from benchmarks.http_streams import Load, await_server, requests, stream_all
+from benchmarks.machine import cpu_seconds
 from tsruntime.artifact.manifest import seal
 from tsruntime.artifact.serving import Generation, Serving
 from tsruntime.engine.messages import FinishReason, Ready, Shutdown, Submit, TokenOutput
@@ -134,23 +134,18 @@ def measure(server: BaseProcess, port: int, load: Load, repeats: int) -> str:
     pid = server.pid
     assert pid is not None
     await_server(port)
-    asyncio.run(stream_all(port, _NAME, load, _IDS, 0))
+    asyncio.run(stream_all(port, requests(_NAME, load, _IDS, 0), load.tokens))
     costs: list[float] = []
     rates: list[float] = []
     for number in range(1, repeats + 1):
+        sent = requests(_NAME, load, _IDS, number)
         before, begin = cpu_seconds(pid), time.perf_counter()
-        asyncio.run(stream_all(port, _NAME, load, _IDS, number))
+        asyncio.run(stream_all(port, sent, load.tokens))
         rates.append(load.total / (time.perf_counter() - begin))
         costs.append((cpu_seconds(pid) - before) / load.total * 1e6)
     middle, rate = statistics.median(costs), statistics.median(rates)
     spread = f"{min(costs):.1f} to {max(costs):.1f}"
     return f"{middle:.1f} us of CPU a token ({spread}), {rate:.0f} tokens/s"
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

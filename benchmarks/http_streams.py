@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_EVENT = b"data: {"
 _END = b"data: [DONE]\n\n\r\n0\r\n\r\n"
 """How a stream ends: its last event, the chunk's end, and an empty chunk."""
 
@@ -31,15 +32,29 @@ class Load:
         return self.streams * self.tokens
 
 
-async def stream_all(port: int, model: str, load: Load, ids: Sequence[int], seed: int) -> None:
-    """All streams, prompts drawn from `ids`; RuntimeError unless each has all its tokens."""
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """When one stream's first token came, and its last, in seconds after all were asked for."""
+
+    first: float
+    last: float
+
+
+def requests(model: str, load: Load, ids: Sequence[int], seed: int) -> list[bytes]:
+    """What each client sends, prompts drawn from `ids`."""
     draw = random.Random(seed)
-    bodies = [
-        _request(model, draw.choices(ids, k=load.prompt), load.tokens) for _ in range(load.streams)
-    ]
-    counts = await asyncio.gather(*(_stream(port, body) for body in bodies))
-    if set(counts) != {load.tokens}:
-        raise RuntimeError(f"asked for {load.tokens} tokens a stream, got {sorted(set(counts))}")
+    prompts = [draw.choices(ids, k=load.prompt) for _ in range(load.streams)]
+    return [_request(model, prompt, load.tokens) for prompt in prompts]
+
+
+async def stream_all(port: int, sent: Sequence[bytes], tokens: int) -> list[Arrivals]:
+    """All streams at once; RuntimeError unless each has all its tokens."""
+    begin = time.perf_counter()
+    found = await asyncio.gather(*(_stream(port, request, begin) for request in sent))
+    counts = {count for count, _ in found}
+    if counts != {tokens}:
+        raise RuntimeError(f"asked for {tokens} tokens a stream, got {sorted(counts)}")
+    return [arrivals for _, arrivals in found]
 
 
 def _request(model: str, prompt: list[int], tokens: int) -> bytes:
@@ -57,18 +72,21 @@ def _request(model: str, prompt: list[int], tokens: int) -> bytes:
     return head.encode() + data
 
 
-async def _stream(port: int, request: bytes) -> int:
-    """Tokens of one streamed completion, by its usage."""
+async def _stream(port: int, request: bytes, begin: float) -> tuple[int, Arrivals]:
+    """Tokens of one streamed completion, by its usage, and when they came."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    last = b""
+    first, last = 0.0, b""
     while not last.endswith(_END):
         part = await reader.read(1 << 16)
         if not part:
             raise RuntimeError(f"the stream ended early: {last!r}")
+        if not first and _EVENT in part:
+            first = time.perf_counter() - begin
         last = (last + part)[-1024:]
+    arrivals = Arrivals(first, time.perf_counter() - begin)
     writer.close()
-    return int(last.rsplit(b'"completion_tokens":', 1)[1].split(b",")[0])
+    return int(last.rsplit(b'"completion_tokens":', 1)[1].split(b",")[0]), arrivals
 
 
 def await_server(port: int, seconds: float = 60.0) -> None:

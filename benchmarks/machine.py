@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from pathlib import Path
 
 import torch
 
@@ -24,3 +25,9 @@ def read_bandwidth(threads: int, repeats: int = 7) -> float:
         data.sum()
         rates.append(data.nbytes / (time.perf_counter() - start))
     return statistics.median(rates)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
