@@ -61,22 +61,19 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of all streams: tokens a second, and medians in milliseconds to the first and between.
+    """Of all streams: tokens a second, and the median of milliseconds to the first one.
 
     `busy` is the share of the time that the HTTP process took of a core, if there is one.
     """
 
     tokens_per_second: float
     first: float
-    between: float
     busy: float | None = None
 
     def text(self) -> str:
         """One line."""
-        return (
-            f"{self.tokens_per_second:.0f} tokens/s, first token after {self.first:.0f} ms,"
-            f" {self.between:.2f} ms between tokens"
-            + ("" if self.busy is None else f", {self.busy:.0%} of a core")
+        return f"{self.tokens_per_second:.0f} tokens/s, first token after {self.first:.0f} ms" + (
+            "" if self.busy is None else f", {self.busy:.0%} of a core"
         )
 
 
@@ -87,8 +84,7 @@ def _rate(runs: Sequence[Figures]) -> float:
 def _engine(command: Sequence[str]) -> Figures:
     done = subprocess.run(command, capture_output=True, check=True)
     report = json.loads(done.stdout)
-    keys = ("tokens_per_second", "ttft_median_ms", "itl_median_ms")
-    return Figures(*(float(report[key]) for key in keys))
+    return Figures(float(report["tokens_per_second"]), float(report["ttft_median_ms"]))
 
 
 def _tsrun() -> list[str]:
@@ -103,11 +99,10 @@ async def _measure(pid: int, port: int, model: str, load: Load) -> list[Figures]
     for seed in range(2, 2 + _ROUNDS):
         sent, before = requests(model, load, _IDS, seed), cpu_seconds(pid)
         arrivals = await stream_all(port, sent, load.tokens)
-        between = median((a.last - a.first) / max(load.tokens - 1, 1) for a in arrivals)
         rate = load.total / max(a.last for a in arrivals)
         busy = (cpu_seconds(pid) - before) / max(a.last for a in arrivals)
         first = median(a.first for a in arrivals)
-        rounds.append(Figures(rate, first * 1e3, between * 1e3, busy))
+        rounds.append(Figures(rate, first * 1e3, busy))
     return rounds
 
 
