@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bfloat16_oracle import DENSE, assert_nearly_likeliest, prompts, rounded_reference
 from checkpoints import Family, TinyHf
 from decode_batches import CUDA, batch_of
 from deployments import EngineClient, build, command, greedy, recipe, start
+from sealing import reseal
 
 from tskernels.device import cuda_arch
 from tsruntime.artifact.dummy import generate
+from tsruntime.artifact.errors import ArtifactDamaged
 from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
@@ -47,11 +50,21 @@ def answers(artifact: Path, new_tokens: int = 24) -> list[list[int]]:
     return together
 
 
-@pytest.mark.parametrize("family", ["llama", "llama3", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", DENSE)
 def test_float32_gives_the_text_of_the_cpu(family: Family, tiny_hf: TinyHf, tmp_path: Path) -> None:
     source = tiny_hf(family)
     there = answers(tiny(tmp_path / "cuda", source, "float32", CUDA))
     assert there == answers(tiny(tmp_path / "cpu", source, "float32", {"device": "cpu"}))
+
+
+@pytest.mark.parametrize("family", DENSE)
+def test_bfloat16_gives_what_transformers_finds_likeliest(
+    family: Family, tiny_hf: TinyHf, tmp_path: Path
+) -> None:
+    source = tiny_hf(family)
+    with start(tiny(tmp_path / "a", source, "bfloat16", CUDA)) as workers:
+        found = EngineClient(workers).generate(prompts(), greedy(24))
+    assert_nearly_likeliest(rounded_reference(source), prompts(), [a.tokens for a in found])
 
 
 def executor_of(artifact: Path) -> DeviceExecutor:
@@ -114,8 +127,8 @@ def test_steps_allocate_nothing_and_a_row_takes_its_slots_last_token(
 def test_weights_are_read_into_the_device_as_the_files_hold_them(
     dtype: str, tiny_hf: TinyHf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "PIECE_BYTES", 3_000)  # of which each thread reads many
-    artifact = tiny(tmp_path / "a", tiny_hf("qwen3"), dtype, CUDA)
+    monkeypatch.setattr(loading, "BLOCK_BYTES", 1_001)  # of which each thread reads many
+    artifact = reseal(tiny(tmp_path / "a", tiny_hf("qwen3"), dtype, CUDA), 3_000)
     plan, told = load_plan(artifact), list[tuple[int, int]]()
 
     def tell(done: int, total: int, seconds: float) -> None:
@@ -128,6 +141,11 @@ def test_weights_are_read_into_the_device_as_the_files_hold_them(
         assert found.device == torch.device("cuda:0")
         assert torch.equal(found.cpu(), wanted)
     assert told[-1][0] == told[-1][1]
+    (file,) = (artifact / "weights").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(data[:-4_000] + bytes([data[-4_000] ^ 1]) + data[-3_999:])
+    with pytest.raises(ArtifactDamaged, match=f"weights/{file.name} was altered between bytes"):
+        DeviceWeights(artifact, plan, 0, "cuda:0", tell).tensor(plan.weights[0].name)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -1,14 +1,15 @@
-"""A plan that runs takes no more of a GPU than was budgeted for it."""
+"""A plan that runs takes no more of a GPU than was budgeted for it, and starts with no less."""
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from checkpoints import TinyHf
-from deployments import build, recipe
+from deployments import build, command, recipe
 
 from tsruntime.artifact.budget import SPARE_BYTES, budget
 from tsruntime.artifact.launches import load_code
@@ -30,8 +31,12 @@ SECTIONS: dict[str, Any] = {
 }
 
 
-def test_a_plan_that_runs_stays_within_its_budget(tiny_hf: TinyHf, tmp_path: Path) -> None:
-    artifact = build(tmp_path, recipe(tiny_hf("qwen3"), **SECTIONS))
+@pytest.fixture(scope="module")
+def artifact(tiny_hf: TinyHf, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("budget"), recipe(tiny_hf("qwen3"), **SECTIONS))
+
+
+def test_a_plan_that_runs_stays_within_its_budget(artifact: Path) -> None:
     plan = load_plan(artifact)
     code = load_code(artifact, read_manifest(artifact), plan)
     taken = budget(plan, code.launches)
@@ -48,3 +53,18 @@ def test_a_plan_that_runs_stays_within_its_budget(tiny_hf: TinyHf, tmp_path: Pat
     used = before - after
     print(f"{used / 1e9:.3f} of {taken.sums()}")
     assert taken.total - SPARE_BYTES <= used <= taken.total
+
+
+def test_a_gpu_with_too_little_free_memory_is_refused_with_the_sums(artifact: Path) -> None:
+    plan = load_plan(artifact)
+    needed = budget(plan, load_code(artifact, read_manifest(artifact), plan).launches)
+    gc.collect()
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(0)
+    held = torch.empty(free - needed.total + (64 << 20), dtype=torch.uint8, device="cuda")
+    done = command("tsrun", artifact, "--bench")
+    del held
+    torch.cuda.empty_cache()
+    assert done.returncode == 1
+    assert "TS0602" in done.stderr
+    assert f"the plan takes {needed.sums()}, but GPU 0 has" in done.stderr

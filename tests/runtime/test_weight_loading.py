@@ -11,11 +11,12 @@ import pytest
 import torch
 from checkpoints import TinyHf
 from deployments import build, recipe
+from sealing import reseal
 
 from tsruntime.artifact.digest import PIECE_BYTES
 from tsruntime.artifact.errors import ArtifactDamaged, WeightsAbsent
 from tsruntime.artifact.load import load_plan
-from tsruntime.artifact.manifest import FileEntry, manifest_bytes, read_manifest, seal
+from tsruntime.artifact.manifest import manifest_bytes, read_manifest, seal
 from tsruntime.artifact.weights import WeightStore
 from tsruntime.executor import loading
 from tsruntime.executor.loading import DeviceWeights, print_progress
@@ -32,15 +33,6 @@ def untold(done: int, total: int, seconds: float) -> None:
 @pytest.fixture(scope="module")
 def artifact(tiny_hf: TinyHf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("weights"), recipe(tiny_hf("qwen3"), dtype="bfloat16"))
-
-
-def reseal(artifact: Path, piece_bytes: int) -> Path:
-    """Have the manifest say of the files what they are now, in pieces of that size."""
-    old = read_manifest(artifact)
-    files = {name: FileEntry.of((artifact / name).read_bytes(), piece_bytes) for name in old.files}
-    new = seal(old.name, old.target, files, old.consumed, old.versions, piece_bytes)
-    (artifact / "manifest.json").write_bytes(manifest_bytes(new))
-    return artifact
 
 
 @pytest.fixture
