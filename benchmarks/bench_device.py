@@ -8,7 +8,8 @@ Of each decode program: milliseconds of a whole step (inputs written and copied,
 tokens read), of the graphs alone, of each kind of draw, and of each kind of op in a graph of its
 own; floors count every byte once at the speed at which this GPU reads memory. `gap` is what 1,000
 steps take over 1,000 replays of their graphs, each, in microseconds: steps as the engine has them,
-each launched before the tokens of the last one are read. A mixed step decodes all sequences of an
+each launched before the tokens of the last one are read; `steady` is what each of those steps
+takes, in milliseconds. A mixed step decodes all sequences of an
 extend program but one, at `--context`, and fills its rows with the first ones of a prompt.
 """
 
@@ -46,6 +47,7 @@ from tsruntime.sampling.table import DrawTable
 READ_SPEED = 4.56e12
 """Bytes a second that an H200 reads at best, measured (docs/performance.md)."""
 REPLAYS = 50
+_STEADY = 1_000
 _PRODUCTS = ("linear", "linear_silu_mul", "scaled_linear", "scaled_linear_silu_mul")
 
 
@@ -69,6 +71,7 @@ class Row:
     graph: float
     floor: float
     cublas: float
+    steady: float
     gap: float
     draws: dict[str, float]
     groups: tuple[Group, ...]
@@ -128,7 +131,8 @@ def eager_step(config: Path, context: int) -> float:
 def show(row: Row) -> None:
     print(
         f"{row.program} at {row.context}: step {row.step:.3f} ms, graph {row.graph:.3f},"
-        f" floor {row.floor:.3f}, cuBLAS's linears {row.cublas:.3f}, gap {row.gap:.1f} us"
+        f" floor {row.floor:.3f}, cuBLAS's linears {row.cublas:.3f}, steady {row.steady:.3f},"
+        f" gap {row.gap:.1f} us"
     )
     print("    draws:", ", ".join(f"{kind} {took:.1f} us" for kind, took in row.draws.items()))
     show_groups(row.groups)
@@ -154,6 +158,7 @@ def measure(executor: DeviceExecutor, index: int, context: int) -> Row:
         executor.run(batch)
         steps.append(time.perf_counter() - begin)
     groups = tuple(_groups(executor, index, context))
+    steady = steady_step(executor, batch)
     return Row(
         program.name,
         context,
@@ -161,27 +166,27 @@ def measure(executor: DeviceExecutor, index: int, context: int) -> Row:
         executor.replay(index, REPLAYS),
         sum(group.floor for group in groups),
         cublas(executor, program),
-        gap(executor, batch),
+        steady,
+        (steady - executor.replay(batch.program, _STEADY)) * 1e3,
         draw_times(executor, index),
         groups,
     )
 
 
-def gap(executor: DeviceExecutor, batch: ForwardBatch, steps: int = 1_000) -> float:
-    """Microseconds that a step takes beyond the replay of its graphs.
+def steady_step(executor: DeviceExecutor, batch: ForwardBatch) -> float:
+    """Milliseconds of a step in a row of many.
 
     Every row takes the token that the step before drew, so that each step waits for the last one.
     """
     fed = replace(batch, token_ids=np.full_like(batch.token_ids, -1))
     waiting = executor.launch(batch)
     begin = time.perf_counter()
-    for _ in range(steps):
+    for _ in range(_STEADY):
         following = executor.launch(fed)
         waiting()
         waiting = following
     waiting()
-    took = time.perf_counter() - begin
-    return (took / steps - executor.replay(batch.program, steps) / 1e3) * 1e6
+    return (time.perf_counter() - begin) / _STEADY * 1e3
 
 
 def draw_times(executor: DeviceExecutor, index: int) -> dict[str, float]:
