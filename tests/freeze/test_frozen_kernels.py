@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from checkpoints import TinyHf
 from deployments import build, command, manifest, recipe, write_recipe
 
+from tskernels.ops.sampling.words import DrawKind
 from tsruntime.artifact.errors import ArtifactDamaged
 from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
@@ -56,6 +58,28 @@ def test_every_op_is_launched_or_a_view(artifact: Path) -> None:
             for launch in call.launches:
                 assert launch.cubin < len(launches.cubins)
                 assert launch.early
+
+
+def machine(cubin: bytes) -> str:
+    """The architecture that an ELF file of machine code is for, by the flags of its header."""
+    (flags,) = struct.unpack_from("<I", cubin, 48)
+    number = flags & 0xFF if cubin[7] == 0x33 else flags >> 8 & 0xFF
+    return f"sm_{number}"
+
+
+@pytest.mark.parametrize(
+    ("arch", "topology"), [("sm_80", "h100-nvlink-8"), ("sm_100", "b200-nvlink-8")]
+)
+def test_an_artifact_for_another_gpu_holds_code_for_it_alone(
+    arch: str, topology: str, artifact: Path, tiny_hf: TinyHf, tmp_path: Path
+) -> None:
+    target = {"device": "cuda", "arch": arch, "topology": topology}
+    other = build(tmp_path, recipe(tiny_hf("qwen3"), **SMALL | {"target": target}))
+    for built, wanted in ((artifact, "sm_90"), (other, arch)):
+        code = load_code(built, read_manifest(built), load_plan(built))
+        assert {machine(cubin) for cubin in code.cubins} == {wanted}
+        for calls in code.launches.programs.values():
+            assert set(calls.draws) == set(DrawKind)
 
 
 def test_code_names_no_path_and_is_the_same_from_another_directory(
