@@ -74,7 +74,8 @@ def test_an_artifact_for_another_gpu_holds_code_for_it_alone(
     arch: str, topology: str, artifact: Path, tiny_hf: TinyHf, tmp_path: Path
 ) -> None:
     target = {"device": "cuda", "arch": arch, "topology": topology}
-    other = build(tmp_path, recipe(tiny_hf("qwen3"), **SMALL | {"target": target}))
+    sections: dict[str, Any] = {**SMALL, "target": target}
+    other = build(tmp_path, recipe(tiny_hf("qwen3"), **sections))
     for built, wanted in ((artifact, "sm_90"), (other, arch)):
         code = load_code(built, read_manifest(built), load_plan(built))
         assert {machine(cubin) for cubin in code.cubins} == {wanted}
