@@ -30,12 +30,14 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory, tiny_hf: TinyHf) -> Path:
-    return build(tmp_path_factory.mktemp("cuda"), recipe(tiny_hf("qwen3"), **SMALL))
+    folder = tmp_path_factory.mktemp("cuda")
+    (folder / "checkpoint").symlink_to(tiny_hf("qwen3"))
+    return build(folder, recipe("checkpoint", **SMALL))
 
 
-def kernel_files(artifact: Path) -> dict[str, bytes]:
-    folder = artifact / "kernels"
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+def files(artifact: Path) -> dict[str, bytes]:
+    found = [path for path in artifact.rglob("*") if path.is_file()]
+    return {str(path.relative_to(artifact)): path.read_bytes() for path in found}
 
 
 def load(artifact: Path, plan: Plan) -> None:
@@ -83,7 +85,7 @@ def test_an_artifact_for_another_gpu_holds_code_for_it_alone(
             assert set(calls.draws) == set(DrawKind)
 
 
-def test_code_names_no_path_and_is_the_same_from_another_directory(
+def test_code_names_no_path_and_all_is_the_same_from_another_directory(
     artifact: Path, tiny_hf: TinyHf, tmp_path: Path
 ) -> None:
     place = tmp_path / "another" / "deeper"
@@ -94,8 +96,9 @@ def test_code_names_no_path_and_is_the_same_from_another_directory(
     done = command("tscompile", "build", "recipe.yaml", cwd=place, env=elsewhere)
     assert done.returncode == 0, done.stderr
     assert any((tmp_path / "cache").iterdir())  # compiled anew
-    there = kernel_files(place / "artifacts" / "under-test")
-    assert kernel_files(artifact) == there
+    here, there = files(artifact), files(place / "artifacts" / "under-test")
+    assert here.keys() == there.keys()
+    assert [name for name in here if here[name] != there[name]] == []
     assert not any(b"/tskernels/" in data for name, data in there.items() if "cubin" in name)
 
 
