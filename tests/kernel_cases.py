@@ -38,10 +38,14 @@ def ints(*values: int) -> Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
-def column_slice(dtype: torch.dtype, rows: int, columns: int) -> Tensor:
-    """A [rows, columns] view whose rows are wider and whose neighbours are NaN."""
-    wide = torch.full((rows, columns + 11), float("nan"), dtype=dtype)
-    view = wide[:, 5 : 5 + columns]
+def column_slice(dtype: torch.dtype, rows: int, columns: int, *, even: bool = False) -> Tensor:
+    """A [rows, columns] view whose rows are wider and whose neighbours are NaN.
+
+    Where `even`, its rows begin at multiples of 16 bytes.
+    """
+    before, beside = (8, 24) if even else (5, 11)
+    wide = torch.full((rows, columns + beside), float("nan"), dtype=dtype)
+    view = wide[:, before : before + columns]
     view.copy_(normal(dtype, rows, columns))
     return view
 
@@ -63,9 +67,14 @@ def beyond_half(make: Make, *positions: int) -> Make:
     return made
 
 
-def linear_case(rows: int, n: int, k: int, *, bias: bool = False, strided: bool = False) -> Make:
+def linear_case(
+    rows: int, n: int, k: int, *, bias: bool = False, strided: bool = False, even: bool = False
+) -> Make:
+    """X is a view of wider rows where `strided`, or where `even`, at multiples of 16 bytes."""
+
     def make(dtype: torch.dtype) -> Case:
-        x = column_slice(dtype, rows, k) if strided else normal(dtype, rows, k)
+        sliced = strided or even
+        x = column_slice(dtype, rows, k, even=even) if sliced else normal(dtype, rows, k)
         return Case((x, normal(dtype, n, k), normal(dtype, n) if bias else None), {})
 
     return make
@@ -256,6 +265,8 @@ DENSE: Mapping[str, tuple[Make, ...]] = {
         linear_case(7, 16, 1536, strided=True),
         linear_case(8, 24, 2048, bias=True),
         linear_case(11, 16, 1024),
+        linear_case(33, 192, 256, bias=True, even=True),
+        linear_case(64, 64, 512),
         beyond_half(linear_case(1, 9, 40), 0),
         beyond_half(linear_case(5, 9, 40), 1),
     ),
@@ -290,6 +301,8 @@ DENSE: Mapping[str, tuple[Make, ...]] = {
         linear_case(4, 1536, 64, bias=True, strided=True),
         linear_case(8, 32, 1024, bias=True),
         linear_case(3, 48, 2048, strided=True),
+        linear_case(17, 128, 256, bias=True, even=True),
+        linear_case(64, 64, 384),
         beyond_half(linear_case(1, 18, 40), 1),
         beyond_half(linear_case(5, 18, 40), 1),
     ),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from triton_runs import repair_interpreter
 
-from tskernels.launch import Address, LaunchPlan, Operand, Pointer
+from tskernels.launch import Address, Function, LaunchPlan, Operand, Pointer
 from tskernels.ops.sampling import words
 from tskernels.ops.sampling.cuda_full import plan_draw, plan_past
 from tskernels.schema import DType, TensorType
@@ -103,6 +103,7 @@ def interpret(plan: LaunchPlan, tensors: Mapping[str, Sequence[Tensor]]) -> None
 
     for launch in plan.launches:
         function = launch.function
+        assert isinstance(function, Function), "only Triton's functions are interpreted"
         jitted = getattr(importlib.import_module(function.module), function.name)
         pointers = map(point, launch.addresses, function.pointers)
         jitted[launch.grid](*pointers, **dict(function.constants), num_warps=function.num_warps)

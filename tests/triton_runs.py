@@ -34,10 +34,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tskernels.kernel import KernelQuery, KernelSpec, Trait
-from tskernels.launch import Address, CallLayout, LaunchPlan, Operand
+from tskernels.launch import Address, CallLayout, Function, LaunchPlan, Operand
 from tskernels.op import tensor_type
-from tskernels.ops.linear.configs import Lines, OneRow, Product, takes
-from tskernels.ops.linear.cuda import plain_product, plan_product
+from tskernels.ops.linear.configs import (
+    Lines,
+    OneRow,
+    Product,
+    Ring,
+    few_rows,
+    ring_takes,
+    takes,
+)
+from tskernels.ops.linear.cuda import aligned, plain_product, plan_product
 from tskernels.ops.linear.scaled_configs import scaled_takes
 from tskernels.ops.linear.scaled_cuda import plan_scaled_product, scaled_product
 from tskernels.registry import REGISTRY
@@ -116,6 +124,10 @@ def beside(op: str) -> Iterator[KernelSpec]:
             even = Trait("comes out even", partial(_comes_out_even, gated=gated))
             lines = replace(spec, traits=(*spec.traits, even), solution="lines")
             yield replace(lines, launches=partial(_lines, gated=gated))
+        if spec.solution == "triton_rows" and not op.startswith("scaled"):
+            hoppers = Trait("is Hopper's, and comes out even", partial(_takes_ring, gated=gated))
+            ring = replace(spec, traits=(*spec.traits, hoppers), solution="ring")
+            yield replace(ring, launches=partial(_ring, gated=gated))
         if op.startswith("scaled_linear") and spec.solution == "triton_rows":
             fewest = replace(spec, traits=(*spec.traits, ONE_ROW))
             yield replace(fewest, solution="one_row", launches=partial(_one_row, gated=gated))
@@ -125,16 +137,33 @@ def _lines_config(product: Product) -> Lines:
     return Lines(16, 1, 4, 2) if product.block else Lines(8, 2, 4, 3)
 
 
+RING = Ring(1, 4, 2)
+
+
+def _takes_ring(query: KernelQuery, *, gated: bool) -> bool:
+    return query.arch == "sm_90" and ring_takes(_product(query, gated=gated), RING)
+
+
+def _ring(call: CallLayout, *, gated: bool) -> LaunchPlan:
+    product = plain_product(call, gated=gated)
+    config = RING if aligned(call) else few_rows(product, call.arch, aligned=False)
+    return plan_product(call, product, config)
+
+
 def _comes_out_even(query: KernelQuery, *, gated: bool) -> bool:
+    product = _product(query, gated=gated)
+    fits = scaled_takes if product.block else takes
+    return fits(product, _lines_config(product))
+
+
+def _product(query: KernelQuery, *, gated: bool) -> Product:
     x, weight = query.shapes[:2]
     assert x is not None
     assert weight is not None
     assert query.dtypes[0] is not None
     columns = weight[0] // 2 if gated else weight[0]
     block = query.attributes.get("block")
-    product = Product(x[0], columns, x[1], query.dtypes[0], gated, block)  # pyright: ignore[reportArgumentType]
-    fits = scaled_takes if block else takes
-    return fits(product, _lines_config(product))
+    return Product(x[0], columns, x[1], query.dtypes[0], gated, block)  # pyright: ignore[reportArgumentType]
 
 
 def _lines(call: CallLayout, *, gated: bool) -> LaunchPlan:
@@ -209,6 +238,7 @@ def interpret(plan: LaunchPlan, case: Case, outputs: tuple[Tensor, ...]) -> None
 
     for launch in plan.launches:
         function = launch.function
+        assert isinstance(function, Function), "only Triton's functions are interpreted"
         jitted = getattr(importlib.import_module(function.module), function.name)
         pointers = [point(address) for address in launch.addresses]
         jitted[launch.grid](*pointers, **dict(function.constants), num_warps=function.num_warps)

@@ -15,10 +15,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from tskernels.cubin import Cubin, CubinError, compile_function
+from tskernels.compilers import compile_function
+from tskernels.cubin import Cubin, CubinError
 from tskernels.device import cuda_arch
 from tskernels.errors import TsError
-from tskernels.launch import CallLayout, Function, LaunchPlan, Operand
+from tskernels.launch import CallLayout, Compiled, LaunchPlan, Operand
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
 from tskernels.ops.attention.configs import decode_candidates, rows_candidates
@@ -128,7 +129,7 @@ def _compile(arch: str, plan: LaunchPlan, cache: Path) -> Cubins:
         return ()
 
 
-def _cached(arch: str, function: Function, cache: Path) -> Cubin:
+def _cached(arch: str, function: Compiled, cache: Path) -> Cubin:
     """A cubin and what its launch needs, kept as one file.
 
     It is named by what is compiled and not by Triton's version: the folder is filled by the Triton

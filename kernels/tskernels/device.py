@@ -49,6 +49,17 @@ class CudaDevice:
                 raise RuntimeError(f"{cubin.symbol} may not have {cubin.shared_bytes}: {result}")
         return CudaKernel(self._core, self._stream, kernel, cubin)
 
+    def tensor_map(self, matrix: Tensor, box: tuple[int, int]) -> Any:  # noqa: ANN401
+        """What a kernel is told of a matrix to copy boxes of it (see `TensorMap`)."""
+        kinds = self._core.TensorMapDataType
+        view = self._core.utils.StridedMemoryView.from_any_interface(matrix, stream_ptr=-1)
+        return view.as_tensor_map(
+            box_dim=box,
+            data_type=kinds.BFLOAT16 if matrix.dtype is torch.bfloat16 else kinds.FLOAT16,
+            swizzle=self._core.TensorMapSwizzle.SWIZZLE_128B,
+            l2_promotion=self._core.TensorMapL2Promotion.L2_256B,
+        )
+
     def copy(self, target: Tensor, source: Tensor) -> Callable[[], None]:
         """A function that copies all bytes between two contiguous tensors, pinned or on the GPU.
 
@@ -74,9 +85,14 @@ class CudaKernel:
         self._core, self._stream, self._kernel, self._cubin = core, stream, kernel, cubin
 
     def bind(
-        self, grid: tuple[int, int, int], pointers: Sequence[int], *, early: bool
+        self,
+        grid: tuple[int, int, int],
+        pointers: Sequence[int],
+        *,
+        early: bool,
+        maps: Sequence[object] = (),
     ) -> Callable[[], None]:
-        """A function that launches it on `grid` with `pointers`.
+        """A function that launches it on `grid` with `maps` and `pointers`.
 
         Where `early`, it may begin while the launch before it still runs.
         """
@@ -87,7 +103,8 @@ class CudaKernel:
             programmatic_stream_serialization=early,
         )
         launch, stream, kernel = self._core.launch, self._stream, self._kernel
-        arguments = (*pointers, 0, 0)  # the last two are Triton's own areas, which are unused
+        unused = (0, 0)  # Triton's own areas
+        arguments = (*maps, *pointers, *unused)
 
         def run() -> None:
             launch(stream, config, kernel, *arguments)

@@ -122,12 +122,44 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One launch: the function, its grid of blocks, and what each pointer points to."""
+class CudaFunction:
+    """A CUDA C++ function: `name` in a source file of this package, `constants` as macros.
 
-    function: Function
+    Its parameters are a launch's maps, then its pointers. `shared_bytes` are of dynamic shared
+    memory.
+    """
+
+    source: str
+    name: str
+    constants: tuple[tuple[str, int], ...]
+    num_warps: int
+    shared_bytes: int
+
+
+Compiled: TypeAlias = Function | CudaFunction
+"""A function that is compiled at build."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What the tensor copy engine is told of a matrix: where it is, and what it copies at once.
+
+    A box has rows and columns; its lines are of 128 bytes, whose parts of 16 bytes are exchanged by
+    the line's number. The matrix's sizes and strides are the operand's.
+    """
+
+    address: Address
+    box: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch: the function, its grid of blocks, what each pointer points to, and its maps."""
+
+    function: Compiled
     grid: tuple[int, int, int]
     addresses: tuple[Address, ...]
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from deployments import build, recipe
 from sampling_runs import LONG, RULES, Setting, differences
 from torch import Tensor
 
-from tskernels.cubin import compile_function
+from tskernels.compilers import compile_function
 from tskernels.device import CudaDevice, CudaKernel
-from tskernels.launch import DEPENDENT_LAUNCH, Address, Function, LaunchPlan
+from tskernels.launch import DEPENDENT_LAUNCH, Address, Compiled, LaunchPlan
 from tsruntime.artifact.launches import load_code
 from tsruntime.artifact.load import load_plan
 from tsruntime.artifact.manifest import read_manifest
@@ -44,7 +44,7 @@ LARGE = (
 def launcher() -> Callable[[LaunchPlan, Mapping[str, Sequence[Tensor]]], None]:
     """Runs launches on the GPU, compiled as an artifact holds them."""
     device = CudaDevice(torch.cuda.Stream())
-    loaded: dict[Function, CudaKernel] = {}
+    loaded: dict[Compiled, CudaKernel] = {}
 
     def run(plan: LaunchPlan, tensors: Mapping[str, Sequence[Tensor]]) -> None:
         areas = {

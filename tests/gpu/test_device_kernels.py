@@ -11,7 +11,7 @@ from kernel_checks import TOLERANCE, assert_close, expected, outputs_of
 from torch import Tensor
 from triton_runs import Run, layout, runs
 
-from tskernels.cubin import compile_function
+from tskernels.compilers import compile_function
 from tskernels.device import CudaDevice, cuda_arch
 from tskernels.launch import DEPENDENT_LAUNCH, Address, LaunchPlan
 
@@ -36,9 +36,12 @@ def launch(plan: LaunchPlan, case: Case, outputs: tuple[Tensor, ...]) -> None:
     def pointer(address: Address) -> int:
         if address.space in areas:
             return areas[address.space].data_ptr() + address.index
+        return operand(address).data_ptr()
+
+    def operand(address: Address) -> Tensor:
         found = places[address.space][address.index]
         assert found is not None
-        return found.data_ptr()
+        return found
 
     stream = torch.cuda.Stream()
     device = CudaDevice(stream)
@@ -46,7 +49,8 @@ def launch(plan: LaunchPlan, case: Case, outputs: tuple[Tensor, ...]) -> None:
     for planned in plan.launches * 2:
         kernel = device.load(compile_function(planned.function, ARCH))
         pointers = [pointer(address) for address in planned.addresses]
-        kernel.bind(planned.grid, pointers, early=ARCH in DEPENDENT_LAUNCH)()
+        maps = [device.tensor_map(operand(m.address), m.box) for m in planned.maps]
+        kernel.bind(planned.grid, pointers, early=ARCH in DEPENDENT_LAUNCH, maps=maps)()
     torch.cuda.synchronize()
     assert not counters.any()
 

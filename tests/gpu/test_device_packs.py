@@ -21,7 +21,7 @@ from kernel_cases import seed
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tskernels.cubin import compile_function
+from tskernels.compilers import compile_function
 from tskernels.device import CudaDevice
 from tskernels.launch import Address, CallLayout, Operand, PackLaunch
 from tskernels.op import tensor_type

@@ -124,6 +124,6 @@ def test_the_table_needs_neither_triton_nor_cuda_core() -> None:
     asked = "from tskernels.registry import REGISTRY; print('linear.triton' in REGISTRY.names())"
     done = subprocess.run([sys.executable, "-c", f"{blocked} {asked}"], capture_output=True)
     assert done.stdout == b"True\n", done.stderr
-    missing = "from tskernels.cubin import triton_version; triton_version()"
+    missing = "from tskernels.compilers.triton import triton_version; triton_version()"
     done = subprocess.run([sys.executable, "-c", f"{blocked} {missing}"], capture_output=True)
     assert b"TS0406" in done.stderr

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tskernels.cubin import compile_function
+from tskernels.compilers import compile_function
 from tskernels.launch import CallLayout, LaunchPlan, Operand
 from tskernels.ops.linear.configs import Lines, Product, few_rows, takes
 from tskernels.ops.linear.cuda import plan_product

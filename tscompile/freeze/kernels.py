@@ -9,12 +9,12 @@ from itertools import accumulate
 
 from tscompile.ir.typing import for_one_rank
 from tscompile.packs import GivenPack
-from tskernels.cubin import compile_function
+from tskernels.compilers import compile_function
 from tskernels.launch import (
     ALIGNED,
     DEPENDENT_LAUNCH,
     CallLayout,
-    Function,
+    Compiled,
     LaunchPlan,
     Operand,
     PackLaunch,
@@ -69,7 +69,7 @@ class _Freezer:
     given: Mapping[str, GivenPack]
     registry: Registry = REGISTRY
     packs: dict[str, PackFile] = field(default_factory=dict[str, PackFile])
-    cubins: dict[Function, int] = field(default_factory=dict[Function, int])
+    cubins: dict[Compiled, int] = field(default_factory=dict[Compiled, int])
     entries: list[CubinFile] = field(default_factory=list[CubinFile])
     code: dict[str, bytes] = field(default_factory=dict[str, bytes])
     calls: dict[LaunchPlan, int] = field(default_factory=dict[LaunchPlan, int])
@@ -149,7 +149,7 @@ class _Freezer:
             self.packs[pack.name] = PackFile(file, pack.name, pack.version, pack.arch, pack.digest)
             self.code[file] = self.given[launch.pack].library
 
-    def _function(self, function: Function) -> None:
+    def _function(self, function: Compiled) -> None:
         if function in self.cubins:
             return
         cubin = compile_function(function, self.plan.target.arch)
@@ -163,7 +163,7 @@ def freeze_kernels(plan: Plan, packs: Sequence[GivenPack] = ()) -> FrozenKernels
     """Compile the kernels of `plan`; None for a CPU, whose kernels are the runtime's own.
 
     Those of a pack come from `packs`: PackMisfit where one does not hold what is asked of it.
-    TritonMissing and CubinError as `compile_function`.
+    CompilerMissing and CubinError as `compile_function`.
     """
     if plan.target.device != "cuda":
         return None
@@ -202,7 +202,7 @@ def _frozen(plan: LaunchPlan, freezer: _Freezer, start: int) -> Call:
 
     return Call(
         tuple(
-            KernelLaunch(freezer.cubins[x.function], x.grid, x.addresses, early)
+            KernelLaunch(freezer.cubins[x.function], x.grid, x.addresses, early, x.maps)
             for x in plan.launches
         ),
         tuple(map(of_pack, plan.from_pack)),

@@ -52,7 +52,11 @@ class Stopwatch:
                         else places[a.space][a.index].data_ptr()
                         for a in launch.addresses
                     ]
-                    kernel.bind(launch.grid, pointers, early=self._early)()
+                    maps = [
+                        self._device.tensor_map(places[m.address.space][m.address.index], m.box)
+                        for m in launch.maps
+                    ]
+                    kernel.bind(launch.grid, pointers, early=self._early, maps=maps)()
 
         return self.graph_milliseconds(enqueue) * 1e3 / len(calls)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from tskernels.launch import Address
+from tskernels.launch import Address, TensorMap
 from tskernels.ops.sampling.words import DrawKind
 from tskernels.packs.errors import PackMisfit, PackUntrusted
 from tskernels.packs.manifest import digest_of
@@ -35,7 +35,7 @@ class CubinFile:
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
-    """One launch of the cubin number `cubin`; `addresses` as its pointers stand.
+    """One launch of the cubin number `cubin`; `maps` and `addresses` as its parameters stand.
 
     Where `early`, it may begin before the one before it has ended: it waits by itself.
     """
@@ -44,6 +44,7 @@ class KernelLaunch:
     grid: tuple[int, int, int]
     addresses: tuple[Address, ...]
     early: bool
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

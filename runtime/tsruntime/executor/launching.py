@@ -105,6 +105,10 @@ class Binder:
                 launch.grid,
                 [self._pointer(address, operands) for address in launch.addresses],
                 early=launch.early,
+                maps=[
+                    self.device.tensor_map(_operand(m.address, operands), m.box)
+                    for m in launch.maps
+                ],
             )
             for launch in call.launches
         )
@@ -123,10 +127,14 @@ class Binder:
         areas = {**self._areas, **beside}
         if address.space in areas:
             return areas[address.space].data_ptr() + address.index
-        tensor = operands[address.space][address.index]
-        if tensor is None:
-            raise TypeError(f"{address.space} {address.index} is missing")
-        return tensor.data_ptr()
+        return _operand(address, operands).data_ptr()
+
+
+def _operand(address: Address, operands: Operands) -> Tensor:
+    tensor = operands[address.space][address.index]
+    if tensor is None:
+        raise TypeError(f"{address.space} {address.index} is missing")
+    return tensor
 
 
 def _in_order(kernels: Kernels) -> Callable[[], None]:

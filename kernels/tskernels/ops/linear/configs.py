@@ -14,11 +14,17 @@ from tskernels.tuning.table import table
 _SMALLEST_DOT = 16
 """Rows of the smallest product that the matrix units take."""
 
+MOST_ROWS = 64
+"""Rows up to which the streaming kernels hold all of x at once."""
+
 MOST_LINES = 8
 """Rows of x that the matrix units take as one operand, which `Lines` may have."""
 
 LINE = 128
 """Bytes of a line of memory, of which a step of `Lines` reads two in each row."""
+
+ROW_BLOCK = 64
+"""Rows of the weight that four warps multiply at once on Hopper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,31 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
+class Ring:
+    """A block streams `row_blocks` times 64 rows of the weight through a ring of `stages`.
+
+    It has one of `splits` slices of the depth, which a cluster of as many blocks adds up. Hopper's.
+    """
+
+    row_blocks: int
+    stages: int
+    splits: int
+
+    def columns(self, *, gated: bool) -> int:
+        """Columns of the product that a block has."""
+        return ROW_BLOCK * self.row_blocks // (2 if gated else 1)
+
+    @property
+    def num_warps(self) -> int:
+        """Four to multiply each row block, and one that feeds the ring."""
+        return 4 * self.row_blocks + 1
+
+    def shared_bytes(self, rows: int) -> int:
+        """Of barriers, and of a ring whose stages hold lines of the weight and of `rows` of x."""
+        return 2 * _BARRIERS + self.stages * (ROW_BLOCK * self.row_blocks + rows) * LINE
+
+
+@dataclass(frozen=True, slots=True)
 class ManyRows:
     """A block computes a tile; `group` tiles down share their columns of the weight in L2."""
 
@@ -98,15 +129,30 @@ class ManyRows:
     group: int = 8
 
 
+_SHARED = 232_448
+"""Bytes of shared memory that a block of Hopper's may have."""
+
+_BARRIERS = 1024
+"""Bytes before a ring, and at most as many for it to begin at a multiple of them."""
+
 Few: TypeAlias = OneRow | FewRows | Lines
-"""Block sizes of a product of at most 64 rows."""
+"""Block sizes of a product of at most 64 rows, of any weight."""
+
+Plain: TypeAlias = Few | Ring
+"""Those of a product with a weight that has no scales."""
 
 
-def few_rows(product: Product, arch: str) -> Few:
-    """Block sizes for at most 64 rows: as measured on `arch`, else by rule."""
+def few_rows(product: Product, arch: str, *, aligned: bool = True) -> Plain:
+    """Block sizes for at most 64 rows: as measured on `arch`, else by rule.
+
+    Where rows are not `aligned` to 16 bytes, the tensor copy engine cannot fetch them.
+    """
     measured = table(arch).get(product.key)
     if measured is not None:
-        return from_entry(measured.config)
+        if "row_blocks" not in measured.config:
+            return from_entry(measured.config)
+        if aligned:
+            return Ring(**measured.config)
     return _streamed(product) if product.rows > 1 else _single(product)
 
 
@@ -117,7 +163,7 @@ def from_entry(entry: Mapping[str, int]) -> Few:
     return FewRows(**entry) if "splits" in entry else OneRow(**entry)
 
 
-def candidates(product: Product) -> Iterator[Few]:
+def candidates(product: Product) -> Iterator[Plain]:
     """All block sizes worth measuring for at most 64 rows of two-byte numbers."""
     if product.rows == 1:
         for n, k, warps in itertools.product((1, 2, 4), (1024, 2048, 4096), (4, 8)):
@@ -125,7 +171,8 @@ def candidates(product: Product) -> Iterator[Few]:
                 yield OneRow(n, k, warps)
         return
     yield from line_candidates(product)
-    block_m = max(_SMALLEST_DOT, next_power_of_two(product.rows))
+    yield from ring_candidates(product)
+    block_m = block_of(product.rows)
     for n, k, splits, warps, stages in itertools.product(
         (32, 64, 128), (64, 128, 256, 512), (1, 2, 4), (4, 8), (3, 4, 5)
     ):
@@ -141,6 +188,35 @@ def line_candidates(product: Product) -> Iterator[Lines]:
         config = Lines(8, tiles, warps, ahead)
         if ahead <= most and takes(product, config):
             yield config
+
+
+def block_of(rows: int) -> int:
+    """Rows of x as the matrix units take them, of at most `MOST_ROWS`."""
+    return max(_SMALLEST_DOT, next_power_of_two(rows))
+
+
+def ring_candidates(product: Product) -> Iterator[Ring]:
+    """Those with a ring, as large as fits, whose blocks fill the GPU about once."""
+    for row_blocks, splits in itertools.product((1, 2, 3, 4, 7), (1, 2, 4)):
+        stage = (ROW_BLOCK * row_blocks + block_of(product.rows)) * LINE
+        config = Ring(row_blocks, min(12, (_SHARED - 2 * _BARRIERS) // stage), splits)
+        blocks = product.columns // config.columns(gated=product.gated) * splits
+        if 64 <= blocks <= 132 and ring_takes(product, config):
+            yield config
+
+
+def ring_takes(product: Product, config: Ring) -> bool:
+    """Whether blocks and steps of `config` come out even, as they must, and its sums have room."""
+    block_m, height = block_of(product.rows), ROW_BLOCK * config.row_blocks
+    sums = block_m * (height + 4) * 4
+    return (
+        product.dtype is not DType.FLOAT32
+        and product.rows <= MOST_ROWS
+        and product.columns % config.columns(gated=product.gated) == 0
+        and product.depth % (config.splits * ROW_BLOCK) == 0
+        and sums <= config.stages * (height + block_m) * LINE
+        and config.shared_bytes(block_m) <= _SHARED
+    )
 
 
 def takes(product: Product, config: Lines) -> bool:

@@ -5,21 +5,32 @@ from __future__ import annotations
 from tskernels.capabilities import CUDA
 from tskernels.kernel import PERFORMANT, PORTABLE, KernelQuery, KernelSpec, Trait, compiled
 from tskernels.launch import (
+    ALIGNED,
+    DEPENDENT_LAUNCH,
+    Address,
     CallLayout,
+    CudaFunction,
+    Launch,
     LaunchBuilder,
     LaunchPlan,
     Parameter,
+    TensorMap,
     counters,
     next_power_of_two,
     scratch,
 )
 from tskernels.ops.linear.configs import (
+    LINE,
     MOST_LINES,
-    Few,
+    MOST_ROWS,
+    ROW_BLOCK,
     FewRows,
     Lines,
     OneRow,
+    Plain,
     Product,
+    Ring,
+    block_of,
     few_rows,
     many_rows,
 )
@@ -28,8 +39,7 @@ from tskernels.signatures import device_floats
 
 MODULE = "tskernels.ops.linear.triton"
 STRAIGHT = "tskernels.ops.linear.triton_lines"
-MOST_ROWS = 64
-"""Rows up to which the streaming kernel holds all of x at once."""
+RING = "ops/linear/hopper/ring.cu"
 MOST_FUSED = 256
 """Rows beyond which cuBLAS and an activation of its own beat the tiled kernel on an H200."""
 
@@ -93,10 +103,19 @@ def _many(call: CallLayout, *, gated: bool) -> LaunchPlan:
 
 def _few(call: CallLayout, *, gated: bool) -> LaunchPlan:
     product = plain_product(call, gated=gated)
-    return plan_product(call, product, few_rows(product, call.arch))
+    return plan_product(call, product, few_rows(product, call.arch, aligned=aligned(call)))
 
 
-def plan_product(call: CallLayout, product: Product, config: Few) -> LaunchPlan:
+def aligned(call: CallLayout) -> bool:
+    """Whether all rows of x, the weight and y begin at multiples of 16 bytes."""
+    operands = (call.input(0), call.input(1), call.outputs[0])
+    return all(
+        o.alignment % ALIGNED == 0 and o.strides[0] * o.dtype.itemsize % ALIGNED == 0
+        for o in operands
+    )
+
+
+def plan_product(call: CallLayout, product: Product, config: Plain) -> LaunchPlan:
     """The launches of a product of at most `MOST_ROWS` rows by `config`."""
     match config:
         case OneRow():
@@ -105,6 +124,8 @@ def plan_product(call: CallLayout, product: Product, config: Few) -> LaunchPlan:
             return _streamed(call, product, config)
         case Lines():
             return _lines(call, product, config)
+        case Ring():
+            return _ring(call, product, config)
 
 
 def _one(call: CallLayout, product: Product, config: OneRow) -> LaunchPlan:
@@ -150,11 +171,42 @@ def _lines(call: CallLayout, product: Product, config: Lines) -> LaunchPlan:
     return LaunchPlan((launch,))
 
 
+def _ring(call: CallLayout, product: Product, config: Ring) -> LaunchPlan:
+    """Hopper's kernel, whose weights come through a ring in shared memory."""
+    block_m = block_of(product.rows)
+    constants = {
+        "ROWS": product.rows,
+        "COLUMNS": product.columns,
+        "DEPTH": product.depth,
+        "Y_ROW": call.outputs[0].strides[0],
+        "GATED": int(product.gated),
+        "HAS_BIAS": int(call.inputs[2] is not None),
+        "BLOCK_M": block_m,
+        "ROW_BLOCKS": config.row_blocks,
+        "STAGES": config.stages,
+        "SPLITS": config.splits,
+        "EARLY": int(call.arch in DEPENDENT_LAUNCH),
+        **({"HALF": 1} if product.dtype is DType.FLOAT16 else {}),
+    }
+    function = CudaFunction(
+        RING, "ring", tuple(constants.items()), config.num_warps, config.shared_bytes(block_m)
+    )
+    step = LINE // product.dtype.itemsize
+    copied = ROW_BLOCK // 2 if product.gated else ROW_BLOCK
+    maps = (
+        TensorMap(Address("input", 0), (block_m, step)),
+        TensorMap(Address("input", 1), (copied, step)),
+    )
+    addresses = tuple(p.address for p in _parameters(LaunchBuilder(MODULE, call))[2:])
+    blocks = product.columns // config.columns(gated=product.gated) * config.splits
+    return LaunchPlan((Launch(function, (blocks, 1, 1), addresses, maps),))
+
+
 def _streamed(call: CallLayout, product: Product, config: FewRows) -> LaunchPlan:
     """The streaming kernel; its tiles' sums meet in the scratch area."""
     builder = LaunchBuilder(MODULE, call)
     across = -(-product.columns // config.block_n)
-    block_m = max(16, next_power_of_two(product.rows))
+    block_m = block_of(product.rows)
     launch = builder.launch(
         "few_rows",
         (across, config.splits),

@@ -1,0 +1,36 @@
+// Runs the kernel with a ring on this machine: all blocks, cluster by cluster.
+#include "device.h"
+
+#include <thread>
+
+thread_local Index threadIdx, blockIdx;
+thread_local int rank;
+thread_local bool waited;
+Cluster* cluster;
+char memory[1];
+
+#include RING
+
+// False where an input was read before the kernel had waited for it.
+extern "C" bool run(const std::uint16_t* x, const std::uint16_t* weight, const std::uint16_t* bias,
+                    std::uint16_t* y, int blocks) {
+    const int height = GATED ? 2 * COLUMNS : COLUMNS, threads = kWorkers + 32;
+    const TensorMap inputs = {x, ROWS, DEPTH, DEPTH, BLOCK_M, true};
+    const TensorMap weights = {weight, height, DEPTH, DEPTH, GATED ? 32 : 64, false};
+    bool early = false;
+    for (int first = 0; first < blocks; first += SPLITS) {
+        Cluster here(SPLITS, threads);
+        cluster = &here;
+        std::vector<std::jthread> running;
+        for (int i = 0; i < SPLITS * threads; i++) {
+            running.emplace_back([&, i] {
+                rank = i / threads, waited = false;
+                threadIdx.x = i % threads, blockIdx.x = first + rank;
+                ring(inputs, weights, bias, y);
+            });
+        }
+        running.clear();
+        early |= here.read_early;
+    }
+    return !early;
+}
