@@ -26,6 +26,10 @@ LATER = {
 }  # fmt: skip
 """Ops of latent attention, experts and several GPUs, which the CUDA target has no kernels for."""
 
+PRODUCTS = {
+    "linear", "linear_silu_mul", "scaled_linear", "scaled_linear_silu_mul", "attention",
+}  # fmt: skip
+
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -80,7 +84,7 @@ def test_products_of_float32_are_not_rounded_to_tf32(tmp_path: Path) -> None:
     for dtype in (DType.FLOAT32, DType.BFLOAT16):
         code = ""
         for run, function in functions("sm_80", dtype, first=True):
-            if is_portable(run.spec) and run.spec.op in ("linear", "linear_silu_mul", "attention"):
+            if is_portable(run.spec) and run.spec.op in PRODUCTS:
                 path = tmp_path / f"{run.name}.cubin"
                 path.write_bytes(compile_function(function, "sm_80").data)
                 dump = subprocess.run([CUOBJDUMP, "--dump-sass", path], capture_output=True)
