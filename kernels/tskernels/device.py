@@ -51,13 +51,13 @@ class CudaDevice:
 
     def tensor_map(self, matrix: Tensor, box: tuple[int, int]) -> Any:  # noqa: ANN401
         """What a kernel is told of a matrix to copy boxes of it (see `TensorMap`)."""
-        kinds = self._core.TensorMapDataType
-        view = self._core.utils.StridedMemoryView.from_any_interface(matrix, stream_ptr=-1)
-        return view.as_tensor_map(
+        views, options = _module("cuda.core.utils"), _module("cuda.core._tensor_map")
+        kinds = options.TensorMapDataType
+        return views.StridedMemoryView.from_any_interface(matrix, stream_ptr=-1).as_tensor_map(
             box_dim=box,
             data_type=kinds.BFLOAT16 if matrix.dtype is torch.bfloat16 else kinds.FLOAT16,
-            swizzle=self._core.TensorMapSwizzle.SWIZZLE_128B,
-            l2_promotion=self._core.TensorMapL2Promotion.L2_256B,
+            swizzle=options.TensorMapSwizzle.SWIZZLE_128B,
+            l2_promotion=options.TensorMapL2Promotion.L2_256B,
         )
 
     def copy(self, target: Tensor, source: Tensor) -> Callable[[], None]:

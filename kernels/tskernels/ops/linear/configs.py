@@ -196,13 +196,15 @@ def block_of(rows: int) -> int:
 
 
 def ring_candidates(product: Product) -> Iterator[Ring]:
-    """Those with a ring, as large as fits, whose blocks fill the GPU about once."""
+    """Rings of eight stages or as many as fit, whose blocks fill the GPU about once."""
     for row_blocks, splits in itertools.product((1, 2, 3, 4, 7), (1, 2, 4)):
         stage = (ROW_BLOCK * row_blocks + block_of(product.rows)) * LINE
-        config = Ring(row_blocks, min(12, (_SHARED - 2 * _BARRIERS) // stage), splits)
-        blocks = product.columns // config.columns(gated=product.gated) * splits
-        if 64 <= blocks <= 132 and ring_takes(product, config):
-            yield config
+        most = min(12, (_SHARED - 2 * _BARRIERS) // stage)
+        for stages in sorted({min(8, most), most}):
+            config = Ring(row_blocks, stages, splits)
+            blocks = product.columns // config.columns(gated=product.gated) * splits
+            if 64 <= blocks <= 132 and ring_takes(product, config):
+                yield config
 
 
 def ring_takes(product: Product, config: Ring) -> bool:
