@@ -124,13 +124,14 @@ def beside(op: str) -> Iterator[KernelSpec]:
             even = Trait("comes out even", partial(_comes_out_even, gated=gated))
             lines = replace(spec, traits=(*spec.traits, even), solution="lines")
             yield replace(lines, launches=partial(_lines, gated=gated))
+            fewest = replace(spec, traits=(*spec.traits, ONE_ROW))
+            for ahead in (0, 1, 3):
+                launches = partial(_one_row, gated=gated, ahead=ahead)
+                yield replace(fewest, solution=f"one_row_{ahead}", launches=launches)
         if spec.solution == "triton_rows" and not op.startswith("scaled"):
             hoppers = Trait("is Hopper's, and comes out even", partial(_takes_ring, gated=gated))
             ring = replace(spec, traits=(*spec.traits, hoppers), solution="ring")
             yield replace(ring, launches=partial(_ring, gated=gated))
-        if op.startswith("scaled_linear") and spec.solution == "triton_rows":
-            fewest = replace(spec, traits=(*spec.traits, ONE_ROW))
-            yield replace(fewest, solution="one_row", launches=partial(_one_row, gated=gated))
 
 
 def _lines_config(product: Product) -> Lines:
@@ -181,8 +182,11 @@ def _has_one_row(query: KernelQuery) -> bool:
 ONE_ROW = Trait("takes one row", _has_one_row)
 
 
-def _one_row(call: CallLayout, *, gated: bool) -> LaunchPlan:
-    return plan_scaled_product(call, scaled_product(call, gated=gated), OneRow(4, 256, 4))
+def _one_row(call: CallLayout, *, gated: bool, ahead: int) -> LaunchPlan:
+    config = OneRow(4, 256, 4, ahead)
+    if call.attributes.get("block"):
+        return plan_scaled_product(call, scaled_product(call, gated=gated), config)
+    return plan_product(call, plain_product(call, gated=gated), config)
 
 
 def runs(arch: str, dtypes: tuple[DType, ...] = DTYPES) -> Iterator[Run]:

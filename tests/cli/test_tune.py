@@ -78,6 +78,7 @@ def test_candidates_fit_what_is_measured(rows: int, gated: bool) -> None:
     found = list(candidates(product))
     assert len(found) > 10
     assert all(isinstance(option, OneRow) == (rows == 1) for option in found)
+    assert len(set(found)) == len(found)
     for option in found:
         if isinstance(option, FewRows):
             weights = option.block_n * option.block_k * 2 * (2 if gated else 1)

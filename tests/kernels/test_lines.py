@@ -25,7 +25,7 @@ def measured() -> list[Product]:
     """The products of sm_90's table that have such block sizes."""
     found: list[Product] = []
     for key, entry in table("sm_90").items():
-        if "ahead" in entry.config:
+        if "tiles" in entry.config:
             match = KEY.fullmatch(key)
             assert match is not None
             scaled, gated, dtype, *sizes = match.groups()

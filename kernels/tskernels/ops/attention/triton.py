@@ -135,7 +135,6 @@ def decode(
     tokens before: their lines are fetched before the kernels that come before this one have ended.
     """
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    start_dependents(early)
     row = tl.load(starts + sequence)
     length = tl.load(lengths + sequence)
     if tl.load(starts + sequence + 1) != row + 1:
@@ -158,6 +157,7 @@ def decode(
         prefetch(ahead)
         prefetch(ahead + plane)
     wait_for_inputs(early)
+    start_dependents(early)  # not before: they ask for weights, which would come before the keys
     if begin < end:
         g = tl.arange(0, block_g)
         d = tl.arange(0, block_d)

@@ -52,11 +52,11 @@ def rope_kv_write(
 ):
     """Heads of the query go to y; those of key and value to the row's slot of the cache.
 
-    `block_h` of them a block, all of one kind. The weights are read where `normed`.
+    `block_h` of them a block, all of one kind. The weights are read where `normed`; they and the
+    slots lie there before the kernels that come before this one have ended.
     """
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1)
     start_dependents(early)
-    wait_for_inputs(early)
     kind = y.dtype.element_ty
     slot = tl.load(slots + row).to(tl.int64)
     page, offset = slot // page_size, slot % page_size
@@ -80,6 +80,13 @@ def rope_kv_write(
     left = (pair * 2 if interleaved else pair)[None, :]
     right = left + 1 if interleaved else left + half
     angles = table + row * table_row + pair[None, :]
+    column = (turned + tl.arange(0, tail if tail > 0 else 1))[None, :]
+    if normed:
+        left_gain = tl.load(gains + left, mask=inside, other=0.0)
+        right_gain = tl.load(gains + right, mask=inside, other=0.0)
+        if tail > 0:
+            tail_gain = tl.load(gains + column, mask=column < width, other=0.0)
+    wait_for_inputs(early)
     cos = tl.load(angles, mask=inside, other=0.0)
     sin = tl.load(angles + half, mask=inside, other=0.0)
     held = mine & inside
@@ -88,18 +95,16 @@ def rope_kv_write(
     if normed:
         squares = tl.sum(first * first + second * second, 1)
     if tail > 0:
-        column = (turned + tl.arange(0, tail))[None, :]
         within = mine & (column < width)
         rest = tl.load(source + column, mask=within, other=0.0).to(tl.float32)
         if normed:
             squares += tl.sum(rest * rest, 1)
     if normed:
         factor = tl.rsqrt(squares / width + eps)[:, None]
-        first = _scaled(first, tl.load(gains + left, mask=inside, other=0.0), factor)
-        second = _scaled(second, tl.load(gains + right, mask=inside, other=0.0), factor)
+        first = _scaled(first, left_gain, factor)
+        second = _scaled(second, right_gain, factor)
         if tail > 0:
-            gain = tl.load(gains + column, mask=column < width, other=0.0)
-            rest = _scaled(rest, gain, factor)
+            rest = _scaled(rest, tail_gain, factor)
     tl.store(target + left, (first * cos - second * sin).to(kind), mask=held)
     tl.store(target + right, (second * cos + first * sin).to(kind), mask=held)
     if tail > 0:

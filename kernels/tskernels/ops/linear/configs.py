@@ -56,11 +56,15 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class OneRow:
-    """A block computes `block_n` columns, `block_k` numbers of the depth at a time."""
+    """A block computes `block_n` columns, `block_k` numbers of the depth at a time.
+
+    `ahead` such tiles of weights are on their way while one is multiplied.
+    """
 
     block_n: int
     block_k: int
     num_warps: int
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ def few_rows(product: Product, arch: str, *, aligned: bool = True) -> Plain:
 
 def from_entry(entry: Mapping[str, int]) -> Few:
     """The block sizes of a tuning table's entry, by the names of the fields."""
-    if "ahead" in entry:
+    if "tiles" in entry:
         return Lines(**entry)
     return FewRows(**entry) if "splits" in entry else OneRow(**entry)
 
@@ -166,9 +170,7 @@ def from_entry(entry: Mapping[str, int]) -> Few:
 def candidates(product: Product) -> Iterator[Plain]:
     """All block sizes worth measuring for at most 64 rows of two-byte numbers."""
     if product.rows == 1:
-        for n, k, warps in itertools.product((1, 2, 4), (1024, 2048, 4096), (4, 8)):
-            if n * k // warps <= 2048 and k <= next_power_of_two(product.depth):
-                yield OneRow(n, k, warps)
+        yield from _single_candidates(product)
         return
     yield from line_candidates(product)
     yield from ring_candidates(product)
@@ -179,6 +181,15 @@ def candidates(product: Product) -> Iterator[Plain]:
         config = FewRows(n, k, splits, warps, stages)
         if _fits(product, config, block_m):
             yield config
+
+
+def _single_candidates(product: Product) -> Iterator[OneRow]:
+    """A thread holds up to 64 weights of a row at a time, and as many of the gate's other half."""
+    sizes = ((1, 2, 4), (1024, 2048, 4096), (4, 8), (0, 1, 2, 3))
+    for n, k, warps, ahead in itertools.product(*sizes):
+        held = n * k // warps * max(1, ahead)
+        if held <= 2048 and ahead * k < product.depth and k <= next_power_of_two(product.depth):
+            yield OneRow(n, k, warps, ahead)
 
 
 def line_candidates(product: Product) -> Iterator[Lines]:

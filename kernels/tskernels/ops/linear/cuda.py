@@ -142,6 +142,7 @@ def _one(call: CallLayout, product: Product, config: OneRow) -> LaunchPlan:
         has_bias=call.inputs[2] is not None,
         block_n=config.block_n,
         block_k=config.block_k,
+        ahead=min(config.ahead, -(-product.depth // config.block_k)),
     )
     return LaunchPlan((launch,))
 

@@ -85,11 +85,13 @@ def scaled_takes(product: Product, config: Lines) -> bool:
 
 
 def _single_candidates(product: Product) -> Iterator[OneRow]:
-    """A thread holds 16 to 128 weights at a time, and as many of the gate's other half."""
-    for n, k, warps in itertools.product((1, 2, 4, 8), (512, 1024, 2048, 4096), (1, 2, 4, 8)):
-        held = n * k // (32 * warps) * (2 if product.gated else 1)
-        if 32 <= held <= 128 and k <= next_power_of_two(product.depth) and k >= 512 * warps:
-            yield OneRow(n, k, warps)
+    """A thread holds 32 to 192 weights, at most 128 of them of one tile, a row's or the gate's."""
+    sizes = ((1, 2, 4, 8), (512, 1024, 2048, 4096), (1, 2, 4, 8), (0, 1, 2, 3, 4))
+    for n, k, warps, ahead in itertools.product(*sizes):
+        tile = n * k // (32 * warps) * (2 if product.gated else 1)
+        fits = 512 * warps <= k <= next_power_of_two(product.depth) and ahead * k < product.depth
+        if fits and tile <= 128 and 32 <= tile * max(1, ahead) <= 192:
+            yield OneRow(n, k, warps, ahead)
 
 
 def _fits(product: Product, config: FewRows, block_m: int) -> bool:

@@ -118,6 +118,7 @@ def _one(call: CallLayout, product: Product, config: OneRow) -> LaunchPlan:
         **_constants(call, product),
         block_n=config.block_n,
         block_k=config.block_k,
+        ahead=min(config.ahead, -(-product.depth // config.block_k)),
     )
     return LaunchPlan((launch,))
 

@@ -128,32 +128,51 @@ def one_row(
     has_bias: tl.constexpr,
     block_n: tl.constexpr,
     block_k: tl.constexpr,
+    ahead: tl.constexpr,
     early: tl.constexpr,
 ):
-    """Y [columns] = x [depth] @ weight.T by plain arithmetic; weight as for `few_rows`."""
+    """Y [columns] = x [depth] @ weight.T by plain arithmetic; weight as for `few_rows`.
+
+    `ahead` of a row's tiles are on their way while another is multiplied; with none of them a tile
+    is asked for when its turn has come. The first ones are, while the kernels before still run.
+    """
     n = tl.program_id(0) * block_n + tl.arange(0, block_n)
     k = tl.arange(0, block_k)
     held = (n < columns)[:, None]
     left = weight + n.to(tl.int64)[:, None] * w_row + k[None, :]
     beyond = left + columns * w_row
-    inside = k < depth
+    steps: tl.constexpr = (depth + block_k - 1) // block_k
     start_dependents(early)
-    a = tl.load(left, mask=held & inside[None, :], other=0.0)
-    if gated:
-        c = tl.load(beyond, mask=held & inside[None, :], other=0.0)
-    wait_for_inputs(early)
-    b = tl.load(x + k, mask=inside, other=0.0).to(tl.float32)
-    sums = a.to(tl.float32) * b[None, :]
-    if gated:
-        ups = c.to(tl.float32) * b[None, :]
-    for start in tl.static_range(block_k, depth, block_k):
-        inside = start + k < depth
-        a = tl.load(left + start, mask=held & inside[None, :], other=0.0)
-        b = tl.load(x + start + k, mask=inside, other=0.0).to(tl.float32)
-        sums += a.to(tl.float32) * b[None, :]
+    tiles = ()
+    gates = ()
+    for i in tl.static_range(ahead if ahead > 0 else 1):
+        inside = held & (i * block_k + k < depth)[None, :]
+        tiles += (tl.load(left + i * block_k, mask=inside, other=0.0),)
         if gated:
-            c = tl.load(beyond + start, mask=held & inside[None, :], other=0.0)
-            ups += c.to(tl.float32) * b[None, :]
+            gates += (tl.load(beyond + i * block_k, mask=inside, other=0.0),)
+    wait_for_inputs(early)
+    for i in tl.static_range(steps):
+        if (ahead > 0 or i > 0) and i + ahead < steps:
+            later = (i + ahead) * block_k
+            inside = held & (later + k < depth)[None, :]
+            tiles += (tl.load(left + later, mask=inside, other=0.0),)
+            if gated:
+                gates += (tl.load(beyond + later, mask=inside, other=0.0),)
+        at = i * block_k + k
+        b = tl.load(x + at, mask=at < depth, other=0.0).to(tl.float32)
+        products = tiles[0].to(tl.float32) * b[None, :]
+        tiles = tiles[1:]
+        if i == 0:
+            sums = products
+        else:
+            sums += products
+        if gated:
+            products = gates[0].to(tl.float32) * b[None, :]
+            gates = gates[1:]
+            if i == 0:
+                ups = products
+            else:
+                ups += products
     total = tl.sum(sums, 1)
     if has_bias:
         total += tl.load(bias + n, mask=n < columns, other=0.0).to(tl.float32)

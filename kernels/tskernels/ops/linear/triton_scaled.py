@@ -49,6 +49,18 @@ def _halves(x, place, depth: tl.constexpr):
 
 
 @triton.jit
+def _tile(left, scales, kept, place, start: tl.constexpr, depth: tl.constexpr, block: tl.constexpr):
+    """Weights [n, groups, 16] from column `start` on of the rows at `left`, and their scales.
+
+    `place` [groups] are the groups' first columns, of which `block` share a scale.
+    """
+    held = kept & (start + place < depth)[None, :]
+    k = start + place[:, None] + tl.arange(0, 16)[None, :]
+    bits = tl.load(left + start, mask=held[:, :, None] & (k < depth)[None, :, :], other=0)
+    return bits, tl.load(scales + ((start + place) // block)[None, :], mask=held, other=0.0)
+
+
+@triton.jit
 def _put(y, total, other, bias, n, columns, gated: tl.constexpr, has_bias: tl.constexpr):
     """Add the bias to sums [n], gate by silu where asked, and store entries of y."""
     if has_bias:
@@ -78,11 +90,13 @@ def scaled_one_row(
     native: tl.constexpr,
     block_n: tl.constexpr,
     block_k: tl.constexpr,
+    ahead: tl.constexpr,
     early: tl.constexpr,
 ):
     """Y [columns] = x [depth] @ (weight * scale).T; weight is twice as tall where `gated`.
 
     Products are summed by 16 neighbours, which share a scale: one multiplication for all of them.
+    `ahead` tiles are on their way while another is multiplied, as in `one_row`.
     """
     groups: tl.constexpr = block_k // 16
     n = tl.program_id(0) * block_n + tl.arange(0, block_n)
@@ -93,32 +107,37 @@ def scaled_one_row(
     beyond = left + columns * w_row
     up_scales = scales + (columns // rows_a_block) * s_row
     kept = (n < columns)[:, None]
+    steps: tl.constexpr = (depth + block_k - 1) // block_k
     start_dependents(early)
-    inside = (k < depth)[None, :, :]
-    held = kept & (place < depth)[None, :]
-    bits = tl.load(left, mask=held[:, :, None] & inside, other=0)
-    s = tl.load(scales + (place // columns_a_block)[None, :], mask=held, other=0.0)
-    if gated:
-        c_bits = tl.load(beyond, mask=held[:, :, None] & inside, other=0)
-        c_s = tl.load(up_scales + (place // columns_a_block)[None, :], mask=held, other=0.0)
-    wait_for_inputs(early)
-    low, high = _halves(x, place, depth)
-    sums = _sums(bits, low, high, native) * s
-    ups = sums
-    if gated:
-        ups = _sums(c_bits, low, high, native) * c_s
-    for start in tl.static_range(block_k, depth, block_k):
-        inside = (start + k < depth)[None, :, :]
-        held = kept & (start + place < depth)[None, :]
-        at = ((start + place) // columns_a_block)[None, :]
-        bits = tl.load(left + start, mask=held[:, :, None] & inside, other=0)
-        s = tl.load(scales + at, mask=held, other=0.0)
-        low, high = _halves(x, start + place, depth)
-        sums += _sums(bits, low, high, native) * s
+    tiles = ()
+    gates = ()
+    for i in tl.static_range(ahead if ahead > 0 else 1):
+        start = i * block_k
+        tiles += (_tile(left, scales, kept, place, start, depth, columns_a_block),)
         if gated:
-            bits = tl.load(beyond + start, mask=held[:, :, None] & inside, other=0)
-            s = tl.load(up_scales + at, mask=held, other=0.0)
-            ups += _sums(bits, low, high, native) * s
+            gates += (_tile(beyond, up_scales, kept, place, start, depth, columns_a_block),)
+    wait_for_inputs(early)
+    for i in tl.static_range(steps):
+        if (ahead > 0 or i > 0) and i + ahead < steps:
+            later = (i + ahead) * block_k
+            tiles += (_tile(left, scales, kept, place, later, depth, columns_a_block),)
+            if gated:
+                gates += (_tile(beyond, up_scales, kept, place, later, depth, columns_a_block),)
+        low, high = _halves(x, i * block_k + place, depth)
+        part = _sums(tiles[0][0], low, high, native) * tiles[0][1]
+        tiles = tiles[1:]
+        if i == 0:
+            sums = part
+            ups = part
+        else:
+            sums += part
+        if gated:
+            part = _sums(gates[0][0], low, high, native) * gates[0][1]
+            gates = gates[1:]
+            if i == 0:
+                ups = part
+            else:
+                ups += part
     _put(y, tl.sum(sums, 1), tl.sum(ups, 1), bias, n, columns, gated, has_bias)
 
 
