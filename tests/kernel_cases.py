@@ -351,6 +351,9 @@ DENSE: Mapping[str, tuple[Make, ...]] = {
         attention_case((1, 100), (1, 3), window=64, heads=(8, 1), width=128, page_size=16),
         attention_case((0, 0), (0, 0), padding=4),
         attention_case((1, 70), (0, 0), (1, 200), (1, 64), page_size=64),
+        attention_case(
+            (1, 130), (0, 0), (1, 65), heads=(8, 2), width=128, page_size=64, sinks=True
+        ),
         attention_case((70, 150), (3, 65), (1, 2), page_size=64),
         attention_case((1, 150), (9, 70), window=70, page_size=64),
         attention_case((1, 9), (5, 5), (7, 30), sinks=True),

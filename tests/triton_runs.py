@@ -36,6 +36,8 @@ from torch import Tensor
 from tskernels.kernel import KernelQuery, KernelSpec, Trait
 from tskernels.launch import Address, CallLayout, Function, LaunchPlan, Operand
 from tskernels.op import tensor_type
+from tskernels.ops.attention.configs import Decode, Heads, Units, takes_units
+from tskernels.ops.attention.cuda import by_units, plan_shares
 from tskernels.ops.linear.configs import (
     Lines,
     OneRow,
@@ -132,10 +134,31 @@ def beside(op: str) -> Iterator[KernelSpec]:
             hoppers = Trait("is Hopper's, and comes out even", partial(_takes_ring, gated=gated))
             ring = replace(spec, traits=(*spec.traits, hoppers), solution="ring")
             yield replace(ring, launches=partial(_ring, gated=gated))
+        if spec.solution == "triton_decode":
+            hoppers = Trait("is Hopper's, and has whole pages", _takes_units)
+            yield replace(spec, traits=(*spec.traits, hoppers), solution="units", launches=_units)
 
 
 def _lines_config(product: Product) -> Lines:
     return Lines(16, 1, 4, 2) if product.block else Lines(8, 2, 4, 3)
+
+
+UNITS = Units(7, 3)
+
+
+def _takes_units(query: KernelQuery) -> bool:
+    """Of a query [T, heads, D] and a cache [pages, 2, kv_heads, page, D]."""
+    x, cache, _, lengths = query.shapes[:4]
+    assert x is not None
+    assert cache is not None
+    assert lengths is not None
+    assert query.dtypes[0] is not None
+    heads = Heads(x[0], cache[2], x[1] // cache[2], x[2], query.dtypes[0])
+    return query.arch == "sm_90" and takes_units(heads, cache[3], lengths[0])
+
+
+def _units(call: CallLayout) -> LaunchPlan:
+    return plan_shares(call, UNITS if by_units(call) else Decode(1, 32, 4, 2))
 
 
 RING = Ring(1, 4, 2)

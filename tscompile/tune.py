@@ -15,6 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from tskernels.capabilities import HOPPER
 from tskernels.compilers import compile_function
 from tskernels.cubin import Cubin, CubinError
 from tskernels.device import cuda_arch
@@ -22,9 +23,9 @@ from tskernels.errors import TsError
 from tskernels.launch import CallLayout, Compiled, LaunchPlan, Operand
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
-from tskernels.ops.attention.configs import decode_candidates, rows_candidates
-from tskernels.ops.attention.cuda import heads_of, plan_shares, plan_tiles
-from tskernels.ops.linear.configs import Product, candidates
+from tskernels.ops.attention.configs import decode_candidates, rows_candidates, unit_candidates
+from tskernels.ops.attention.cuda import by_units, heads_of, plan_shares, plan_tiles
+from tskernels.ops.linear.configs import Product, Ring, candidates
 from tskernels.ops.linear.cuda import plan_product
 from tskernels.ops.linear.scaled_configs import scaled_candidates
 from tskernels.ops.linear.scaled_cuda import plan_scaled_product, scaled_product
@@ -154,7 +155,11 @@ def _linear(op: Op, values: dict[str, Value], arch: str) -> Problem:
     weight = product.columns * (2 if gated else 1)
     inputs = (_operand(x), _contiguous(x.dtype, weight, product.depth), None)
     call = CallLayout(inputs, (_operand(y),), {}, arch)
-    options = tuple(Option(asdict(c), plan_product(call, product, c)) for c in candidates(product))
+    options = tuple(
+        Option(asdict(c), plan_product(call, product, c))
+        for c in candidates(product)
+        if arch == HOPPER or not isinstance(c, Ring)
+    )
 
     def calls() -> Calls:
         size = weight * product.depth * product.dtype.itemsize
@@ -193,7 +198,9 @@ def _attention(op: Op, values: dict[str, Value], arch: str) -> Problem:
     call = CallLayout(tuple(operands), (_operand(values[op.outputs[0]]),), attributes, arch)
     heads = heads_of(call)
     if decodes:
-        made = [(asdict(c), plan_shares(call, c)) for c in decode_candidates(heads)]
+        units = unit_candidates(heads) if by_units(call) and arch == HOPPER else ()
+        shared_out = (*decode_candidates(heads), *units)
+        made = [(asdict(c), plan_shares(call, c)) for c in shared_out]
     else:
         made = [(asdict(c), plan_tiles(call, c)) for c in rows_candidates()]
     length = _CONTEXT if decodes else heads.rows

@@ -21,6 +21,9 @@ of technical specifications per compute capability, less the kilobyte that the s
 
 CUDA: Final = Capability("cuda", tuple(SHARED_BYTES))
 
+HOPPER: Final = "sm_90"
+"""The architecture that kernels in CUDA C++ are for."""
+
 _WIDEST = 16_384
 
 

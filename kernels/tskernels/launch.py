@@ -131,7 +131,7 @@ class CudaFunction:
 
     source: str
     name: str
-    constants: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, int | float], ...]
     num_warps: int
     shared_bytes: int
 
@@ -145,7 +145,8 @@ class TensorMap:
     """What the tensor copy engine is told of a matrix: where it is, and what it copies at once.
 
     A box has rows and columns; its lines are of 128 bytes, whose parts of 16 bytes are exchanged by
-    the line's number. The matrix's sizes and strides are the operand's.
+    the line's number. The matrix's sizes and strides are the operand's, of whose dims all but the
+    last count rows.
     """
 
     address: Address

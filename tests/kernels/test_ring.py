@@ -29,7 +29,7 @@ from tskernels.ops.linear.cuda import aligned, plain_product, plan_product
 from tskernels.schema import DType, TensorType
 
 HOST = Path(__file__).parent / "hopper_host"
-SOURCE = Path(tskernels.__file__).parent / "ops/linear/hopper/ring.cu"
+PACKAGE = Path(tskernels.__file__).parent
 
 
 def operand(*shape: int) -> Operand:
@@ -52,7 +52,8 @@ def run_here(launch: Launch, folder: Path, inputs: tuple[Tensor, ...], y: Tensor
     assert isinstance(launch.function, CudaFunction)
     library = folder / "ring.so"
     macros = [f"-D{name}={value}" for name, value in launch.function.constants]
-    command = ["c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", f'-DRING="{SOURCE}"']
+    source = f'-DSOURCE="{PACKAGE / launch.function.source}"'
+    command = ["c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", source]
     files = [f"-I{HOST}", str(HOST / "ring_host.cpp"), "-o", str(library)]
     subprocess.run([*command, *macros, *files], check=True, capture_output=True)
     run = ctypes.CDLL(str(library)).run
@@ -104,10 +105,10 @@ def test_the_cubin_is_the_same_each_time_and_whatever_its_folder(
     first, second = (compile_function(function, "sm_90") for _ in range(2))
     assert first == second
     assert (first.symbol, first.num_warps) == ("ring", 5)
-    folder = tmp_path / "another" / Path(function.source).parent
-    folder.mkdir(parents=True)
-    for file in SOURCE.parent.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+    for file in (function.source, "hopper/device.h"):
+        copy = tmp_path / "another" / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((PACKAGE / file).read_bytes())
     monkeypatch.setattr("tskernels.compilers.nvrtc._PACKAGE", tmp_path / "another")
     assert compile_cuda(function, "sm_90") == first
 

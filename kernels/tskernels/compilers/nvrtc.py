@@ -25,8 +25,8 @@ def compile_cuda(function: CudaFunction, arch: str) -> Cubin:
     options = core.ProgramOptions(
         arch=f"{arch}a",
         std="c++17",
-        define_macro=[(name, str(value)) for name, value in function.constants],
-        include_path=[str(file.parent)],
+        define_macro=[(name, _literal(value)) for name, value in function.constants],
+        include_path=[str(_PACKAGE / "hopper")],
     )
     try:
         code = core.Program(file.read_text(), "c++", options).compile("cubin").code
@@ -36,6 +36,10 @@ def compile_cuda(function: CudaFunction, arch: str) -> Cubin:
             remedy="report it, with the recipe; pin another kernel meanwhile",
         ) from error
     return Cubin(bytes(code), function.name, function.shared_bytes, function.num_warps)
+
+
+def _literal(value: float) -> str:
+    return f"{value!r}f" if isinstance(value, float) else str(value)
 
 
 def _core() -> Any:  # noqa: ANN401 (untyped, and optional)

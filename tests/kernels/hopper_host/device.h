@@ -23,6 +23,7 @@
 #define __cluster_dims__(...)
 #define __launch_bounds__(...)
 
+using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
@@ -34,9 +35,9 @@ extern thread_local Index threadIdx, blockIdx;
 extern char memory[];
 
 struct TensorMap {
-    const std::uint16_t* numbers;
+    const u16* numbers;
     int rows, columns, pitch, box_rows;
-    bool is_input;
+    const char* late; // of each row, whether kernels before write it; null where of none
 };
 
 struct Four {
@@ -45,6 +46,14 @@ struct Four {
 
 struct Phase {
     int arrivals = 0, missing = 0, bytes = 0, number = 0;
+};
+
+// What the lanes of a warp show each other.
+struct Lanes {
+    Lanes() : met(32) {}
+
+    std::barrier<> met;
+    u32 words[32][4];
 };
 
 struct Cluster {
@@ -62,6 +71,7 @@ struct Cluster {
     std::barrier<> all;
     std::vector<std::unique_ptr<std::barrier<>>> everyone; // of a block
     std::map<int, std::unique_ptr<std::barrier<>>> named;
+    std::map<int, std::unique_ptr<Lanes>> warps;
     bool read_early = false;
 };
 
@@ -123,13 +133,12 @@ inline u32 exchanged(u32 address) {
 }
 
 inline void copy_box(u32 target, const TensorMap* map, int column, int row, u32 barrier, u64) {
-    cluster->read_early |= map->is_input && !waited;
     for (int r = 0; r < map->box_rows; r++) {
         for (int c = 0; c < 64; c++) {
             const bool inside = row + r < map->rows && column + c < map->columns;
+            cluster->read_early |= inside && map->late && map->late[row + r] && !waited;
             const u64 place = static_cast<u64>(row + r) * map->pitch + column + c;
-            at<std::uint16_t>(exchanged(target + r * 128 + c * 2)) =
-                inside ? map->numbers[place] : std::uint16_t{0};
+            at<u16>(exchanged(target + r * 128 + c * 2)) = inside ? map->numbers[place] : u16{0};
         }
     }
     const std::lock_guard lock(cluster->mutex);
@@ -167,6 +176,82 @@ inline void __syncthreads() {
 
 inline void __syncwarp() {}
 
+inline Lanes& lanes() {
+    const std::lock_guard lock(cluster->mutex);
+    auto& slot = cluster->warps[rank * 64 + static_cast<int>(threadIdx.x / 32)];
+    if (!slot) {
+        slot = std::make_unique<Lanes>();
+    }
+    return *slot;
+}
+
+inline void sync_warp() {
+    lanes().met.arrive_and_wait();
+}
+
+// Shows four words to the warp, and takes what `found` makes of all lanes'.
+template <class F> auto exchange(u32 a, u32 b, u32 c, u32 d, F found) {
+    Lanes& warp = lanes();
+    u32* mine = warp.words[threadIdx.x % 32];
+    mine[0] = a, mine[1] = b, mine[2] = c, mine[3] = d;
+    warp.met.arrive_and_wait();
+    const auto result = found(warp.words);
+    warp.met.arrive_and_wait();
+    return result;
+}
+
+inline u32 bits_of(float number) {
+    u32 word;
+    std::memcpy(&word, &number, 4);
+    return word;
+}
+
+inline float from_lane(float value, int bits) {
+    return exchange(bits_of(value), 0, 0, 0, [bits](const u32(*words)[4]) {
+        float other;
+        std::memcpy(&other, &words[(threadIdx.x % 32) ^ bits][0], 4);
+        return other;
+    });
+}
+
+inline void copies_after_writes() {}
+
+inline void writes_are_seen() {}
+
+inline int add_counted(int* counter, int more) {
+    const int before = *counter;
+    *counter += more;
+    return before;
+}
+
+inline float read_new(const float* address) {
+    return *address;
+}
+
+inline void put_number(u32 address, int value) {
+    at<int>(address) = value;
+}
+
+inline int get_number(u32 address) {
+    return at<int>(address);
+}
+
+inline float get_real(u32 address) {
+    return at<float>(address);
+}
+
+inline void put_zeros(u32 address) {
+    at<Four>(address) = {};
+}
+
+inline float larger(float a, float b) {
+    return std::fmax(a, b);
+}
+
+inline float power_of_two(float x) {
+    return std::exp2(x);
+}
+
 inline void put_shared(u32 address, float value) {
     at<float>(address) = value;
 }
@@ -175,7 +260,7 @@ inline Four get_shared(u32 address, int block) {
     return at<Four>(static_cast<u32>(block) << 20 | (address & 0xFFFFF));
 }
 
-inline float widened(std::uint16_t number) {
+inline float widened(u16 number) {
     const u32 word = static_cast<u32>(number) << 16;
     float wide;
     std::memcpy(&wide, &word, 4);
@@ -196,6 +281,61 @@ inline float __expf(float x) {
     return std::exp(x);
 }
 
+// Numbers of four matrices [8, 8]: a lane has of each those at two places that `place` names.
+template <class P> void load_four(u32 row, u32 (&m)[4], P place) {
+    struct Four32 {
+        u32 m[4];
+    };
+
+    const auto found = exchange(row, 0, 0, 0, [place](const u32(*words)[4]) {
+        Four32 all;
+        for (int i = 0; i < 4; i++) {
+            u32 pair[2];
+            for (int j = 0; j < 2; j++) {
+                const auto [line, column] = place(static_cast<int>(threadIdx.x % 32), j);
+                pair[j] = at<u16>(words[8 * i + line][0] + 2 * column);
+            }
+            all.m[i] = pair[0] | pair[1] << 16;
+        }
+        return all;
+    });
+    std::memcpy(m, found.m, sizeof m);
+}
+
+struct Spot {
+    int line, column;
+};
+
+inline void load_matrices(u32 row, u32 (&m)[4]) {
+    load_four(row, m, [](int lane, int j) { return Spot{lane / 4, lane % 4 * 2 + j}; });
+}
+
+inline void load_transposed(u32 row, u32 (&m)[4]) {
+    load_four(row, m, [](int lane, int j) { return Spot{lane % 4 * 2 + j, lane / 4}; });
+}
+
+inline void mma(float (&sums)[4], u32 a_low, u32 a_high, u32 b_low, u32 b_high) {
+    struct Two {
+        float sums[2];
+    };
+
+    const auto more = exchange(a_low, a_high, b_low, b_high, [](const u32(*words)[4]) {
+        const int lane = threadIdx.x % 32;
+        const auto number = [words](int owner, int first, int k) {
+            const u32 word = words[owner * 4 + k % 8 / 2][first + k / 8];
+            return widened(static_cast<u16>(k % 2 ? word >> 16 : word));
+        };
+        Two found = {};
+        for (int j = 0; j < 2; j++) {
+            for (int k = 0; k < 16; k++) {
+                found.sums[j] += number(lane / 4, 0, k) * number(lane % 4 * 2 + j, 2, k);
+            }
+        }
+        return found;
+    });
+    sums[0] += more.sums[0], sums[1] += more.sums[1];
+}
+
 inline u64 tile_at(u32 address) {
     return address;
 }
@@ -210,8 +350,7 @@ template <int N> void mma_done(float*) {}
 
 template <int N> struct Mma {
     static float number(u64 tile, int row, int column) {
-        return widened(
-            at<std::uint16_t>(exchanged(static_cast<u32>(tile) + row * 128 + column * 2)));
+        return widened(at<u16>(exchanged(static_cast<u32>(tile) + row * 128 + column * 2)));
     }
 
     static void add(float* d, u64 a, u64 b) {

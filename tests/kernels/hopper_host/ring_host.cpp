@@ -9,14 +9,14 @@ thread_local bool waited;
 Cluster* cluster;
 char memory[1];
 
-#include RING
+#include SOURCE
 
 // False where an input was read before the kernel had waited for it.
-extern "C" bool run(const std::uint16_t* x, const std::uint16_t* weight, const std::uint16_t* bias,
-                    std::uint16_t* y, int blocks) {
+extern "C" bool run(const u16* x, const u16* weight, const u16* bias, u16* y, int blocks) {
     const int height = GATED ? 2 * COLUMNS : COLUMNS, threads = kWorkers + 32;
-    const TensorMap inputs = {x, ROWS, DEPTH, DEPTH, BLOCK_M, true};
-    const TensorMap weights = {weight, height, DEPTH, DEPTH, GATED ? 32 : 64, false};
+    const std::vector<char> late(ROWS, 1);
+    const TensorMap inputs = {x, ROWS, DEPTH, DEPTH, BLOCK_M, late.data()};
+    const TensorMap weights = {weight, height, DEPTH, DEPTH, GATED ? 32 : 64, nullptr};
     bool early = false;
     for (int first = 0; first < blocks; first += SPLITS) {
         Cluster here(SPLITS, threads);

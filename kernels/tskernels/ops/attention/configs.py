@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from tskernels.capabilities import HOPPER, SHARED_BYTES
 from tskernels.launch import next_power_of_two
 from tskernels.schema import DType
 from tskernels.tuning.table import table
@@ -58,11 +60,45 @@ class Rows:
     stages: int
 
 
-def decode(heads: Heads, arch: str) -> Decode:
-    """Block sizes for one row a sequence: as measured on `arch`, else by rule."""
+@dataclass(frozen=True, slots=True)
+class Units:
+    """`blocks` blocks share out all sequences' keys evenly, 64 a unit; Hopper's.
+
+    Each fetches its units through a ring of `stages` in shared memory.
+    """
+
+    blocks: int
+    stages: int
+
+    def shared_bytes(self, heads: Heads) -> int:
+        """Of the ring, what comes before it, and the sums of four warps."""
+        stage = 2 * UNIT * heads.width * heads.dtype.itemsize
+        return _BEFORE_RING + self.stages * stage + 4 * heads.group * (heads.width + 2) * 4
+
+
+UNIT = 64
+"""Keys that a stage of the ring holds."""
+
+_BEFORE_RING = 3072
+"""Bytes of barriers and of the units of each sequence, and to begin at a multiple of 1,024."""
+
+_MULTIPROCESSORS = 132
+
+Shares: TypeAlias = Decode | Units
+"""How the keys of sequences with one row are shared out among blocks."""
+
+
+def decode(heads: Heads, arch: str, *, by_units: bool = False) -> Shares:
+    """Block sizes for one row a sequence: as measured on `arch`, else by rule.
+
+    `by_units` says whether that is possible (see `takes_units`).
+    """
     measured = table(arch).get(heads.decode_key)
     if measured is not None:
-        return Decode(**measured.config)
+        if "blocks" not in measured.config:
+            return Decode(**measured.config)
+        if by_units:
+            return Units(**measured.config)
     wanted = next_power_of_two(_BLOCKS_WANTED // (heads.rows * heads.kv_heads))
     splits = max(1, min(wanted, most_splits(heads)))
     wide = heads.dtype is DType.FLOAT32
@@ -83,6 +119,36 @@ def most_splits(heads: Heads) -> int:
     """Blocks whose sums one block can join."""
     size = next_power_of_two(heads.group) * next_power_of_two(heads.width)
     return max(1, min(_MOST_SPLITS, _MOST_JOINED // size))
+
+
+def takes_units(heads: Heads, page_size: int, sequences: int) -> bool:
+    """Whether Hopper's kernel takes such a call: its rows, pages and number of sequences."""
+    return (
+        heads.dtype is not DType.FLOAT32
+        and heads.width in (64, 128)
+        and heads.group <= _MOST_GROUPED
+        and page_size >= _SMALLEST_PAGE
+        and page_size == next_power_of_two(page_size)
+        and sequences <= _MOST_SEQUENCES
+    )
+
+
+_MOST_GROUPED = 8
+"""Query heads of a key head: rows of which the matrix units take one tile's half."""
+_SMALLEST_PAGE = 8
+"""Keys of a page, so that the copy engine's boxes begin where eight lines do."""
+_MOST_SEQUENCES = 448
+"""Sequences whose units have room before the ring."""
+
+
+def unit_candidates(heads: Heads) -> Iterator[Units]:
+    """One or two blocks a multiprocessor, with as large a ring as fits."""
+    for blocks in (1, 2):
+        stage = Units(1, 1).shared_bytes(heads) - Units(1, 0).shared_bytes(heads)
+        room = SHARED_BYTES[HOPPER] // blocks - 1024 - Units(1, 0).shared_bytes(heads)
+        most = min(8, room // stage)
+        for stages in sorted({max(2, most - 1), most}):
+            yield Units(_MULTIPROCESSORS * blocks, stages)
 
 
 def decode_candidates(heads: Heads) -> Iterator[Decode]:

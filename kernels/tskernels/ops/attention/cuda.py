@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import e, log2
 
 from tskernels.capabilities import CUDA, strides
 from tskernels.kernel import PERFORMANT, PORTABLE, KernelSpec, compiled
 from tskernels.launch import (
+    ALIGNED,
+    DEPENDENT_LAUNCH,
+    Address,
     CallLayout,
+    CudaFunction,
+    Launch,
     LaunchBuilder,
     LaunchPlan,
     Parameter,
+    TensorMap,
     counters,
     next_power_of_two,
     scratch,
 )
-from tskernels.ops.attention.configs import Decode, Heads, Rows, decode, rows
+from tskernels.ops.attention.configs import (
+    UNIT,
+    Decode,
+    Heads,
+    Rows,
+    Shares,
+    Units,
+    decode,
+    rows,
+    takes_units,
+)
 from tskernels.schema import DType
 from tskernels.signatures import device_floats, indices
 
 MODULE = "tskernels.ops.attention.triton"
+BY_UNITS = "ops/attention/hopper/decode.cu"
+
+_LINE = 128
+"""Bytes of a line that the copy engine's boxes have."""
+
+_STRIDES = ("query_row", "query_head", "y_row", "y_head")
 
 _SMALLEST_DOT = 16
 """Rows and columns of the smallest product that the matrix units take."""
@@ -45,11 +68,65 @@ def plan_kv_write(call: CallLayout) -> LaunchPlan:
 
 def plan_decode(call: CallLayout) -> LaunchPlan:
     """One row of each sequence; a sequence's keys are shared out among blocks."""
-    return plan_shares(call, decode(heads_of(call), call.arch))
+    return plan_shares(call, decode(heads_of(call), call.arch, by_units=by_units(call)))
 
 
-def plan_shares(call: CallLayout, config: Decode) -> LaunchPlan:
+def by_units(call: CallLayout) -> bool:
+    """Whether Hopper's kernel takes the call, whose cache the copy engine must be able to read."""
+    cache, sequences = call.input(1), call.input(3).shape[0]
+    fits = takes_units(heads_of(call), cache.shape[3], sequences)
+    return fits and cache.alignment % ALIGNED == 0
+
+
+def plan_shares(call: CallLayout, config: Shares) -> LaunchPlan:
     """As `plan_decode`, by `config`."""
+    if isinstance(config, Units):
+        return _units(call, config)
+    return _splits(call, config)
+
+
+def _units(call: CallLayout, config: Units) -> LaunchPlan:
+    """Hopper's kernel, whose blocks have equal shares of all sequences' keys."""
+    heads, sequences, shared = heads_of(call), call.input(3).shape[0], _shared(call)
+    page_size = call.input(1).shape[3]
+    constants: dict[str, int | float] = {
+        "SEQUENCES": sequences,
+        "BLOCKS": config.blocks,
+        "STAGES": config.stages,
+        "KV_HEADS": heads.kv_heads,
+        "GROUP": heads.group,
+        "WIDTH": heads.width,
+        "PAGE": page_size,
+        "MAX_PAGES": call.input(2).shape[1],
+        **{name.upper(): int(shared[name]) for name in _STRIDES},
+        "WINDOW": call.integer("window"),
+        "HAS_SINKS": int(call.inputs[5] is not None),
+        "SCALE": call.number("scale") * log2(e),
+        "EARLY": int(call.arch in DEPENDENT_LAUNCH),
+        **({"HALF": 1} if heads.dtype is DType.FLOAT16 else {}),
+    }
+    function = CudaFunction(
+        BY_UNITS, "decode", tuple(constants.items()), 5, config.shared_bytes(heads)
+    )
+    builder = LaunchBuilder(MODULE, call)
+    parameters = (
+        *builder.inputs(0, 2, 3, 4, 5),
+        *builder.outputs(0),
+        scratch(DType.FLOAT32),
+        counters(),
+    )
+    maps = (TensorMap(Address("input", 1), (min(page_size, UNIT), _LINE // heads.dtype.itemsize)),)
+    addresses = tuple(p.address for p in parameters)
+    left = config.blocks * 2 * heads.group * (heads.width + 2) * 4
+    return LaunchPlan(
+        (Launch(function, (config.blocks, 1, 1), addresses, maps),),
+        left,
+        sequences * heads.kv_heads * 4,
+    )
+
+
+def _splits(call: CallLayout, config: Decode) -> LaunchPlan:
+    """Triton's kernel, which shares out each sequence's keys among as many blocks."""
     heads, sequences = heads_of(call), call.input(3).shape[0]
     block_c = next_power_of_two(heads.group)
     block_d = max(_SMALLEST_DOT, next_power_of_two(heads.width))
@@ -90,7 +167,7 @@ def plan_extend(call: CallLayout) -> LaunchPlan:
 def plan_single(call: CallLayout) -> LaunchPlan:
     """The rows of sequences with one row, whatever others have."""
     heads = replace(heads_of(call), rows=call.input(3).shape[0])
-    return plan_shares(call, decode(heads, call.arch))
+    return plan_shares(call, decode(heads, call.arch, by_units=by_units(call)))
 
 
 def plan_tiles(call: CallLayout, config: Rows, *, several: bool = False) -> LaunchPlan:

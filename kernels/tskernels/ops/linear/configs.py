@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tskernels.capabilities import HOPPER, SHARED_BYTES
 from tskernels.launch import next_power_of_two
 from tskernels.schema import DType
 from tskernels.tuning.table import table
@@ -133,9 +134,6 @@ class ManyRows:
     group: int = 8
 
 
-_SHARED = 232_448
-"""Bytes of shared memory that a block of Hopper's may have."""
-
 _BARRIERS = 1024
 """Bytes before a ring, and at most as many for it to begin at a multiple of them."""
 
@@ -210,7 +208,7 @@ def ring_candidates(product: Product) -> Iterator[Ring]:
     """Rings of eight stages or as many as fit, whose blocks fill the GPU about once."""
     for row_blocks, splits in itertools.product((1, 2, 3, 4, 7), (1, 2, 4)):
         stage = (ROW_BLOCK * row_blocks + block_of(product.rows)) * LINE
-        most = min(12, (_SHARED - 2 * _BARRIERS) // stage)
+        most = min(12, (SHARED_BYTES[HOPPER] - 2 * _BARRIERS) // stage)
         for stages in sorted({min(8, most), most}):
             config = Ring(row_blocks, stages, splits)
             blocks = product.columns // config.columns(gated=product.gated) * splits
@@ -228,7 +226,7 @@ def ring_takes(product: Product, config: Ring) -> bool:
         and product.columns % config.columns(gated=product.gated) == 0
         and product.depth % (config.splits * ROW_BLOCK) == 0
         and sums <= config.stages * (height + block_m) * LINE
-        and config.shared_bytes(block_m) <= _SHARED
+        and config.shared_bytes(block_m) <= SHARED_BYTES[HOPPER]
     )
 
 

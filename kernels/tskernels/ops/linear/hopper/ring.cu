@@ -114,7 +114,7 @@ __device__ __forceinline__ void put_sums(const Block& b, int r, const float* sum
 }
 
 // Four neighbours of a row of sums over the whole depth, and the bias.
-__device__ __forceinline__ Four joined(u32 at, const unsigned short* bias, int column) {
+__device__ __forceinline__ Four joined(u32 at, const u16* bias, int column) {
     Four all = get_shared(at, 0);
 #pragma unroll
     for (int rank = 1; rank < SPLITS; rank++) {
@@ -133,8 +133,7 @@ __device__ __forceinline__ float gated(float gate, float up) {
 }
 
 // Each block of a cluster delivers as many rows of y.
-__device__ __forceinline__ void deliver(const Block& b, const unsigned short* bias,
-                                        unsigned short* y) {
+__device__ __forceinline__ void deliver(const Block& b, const u16* bias, u16* y) {
     constexpr int fours = kColumns / 4, rows = BLOCK_M / SPLITS;
     for (int i = threadIdx.x; i < rows * fours; i += kWorkers) {
         const int m = b.split * rows + i / fours, n = i % fours * 4;
@@ -156,7 +155,7 @@ __device__ __forceinline__ void deliver(const Block& b, const unsigned short* bi
 
 extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(kWorkers + 32, 1)
     ring(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap weight,
-         const unsigned short* bias, unsigned short* y) {
+         const u16* bias, u16* y) {
     extern __shared__ char memory[];
     const int warp = threadIdx.x / 32;
     const Block b = {(shared_address(memory) + 1023) & ~1023u,

@@ -1,8 +1,9 @@
-// What the products on Hopper ask of the device: barriers, the tensor copy engine, matrix units.
+// What kernels for Hopper ask of the device: barriers, the tensor copy engine, matrix units.
 //
 // Shared memory is named by its 32-bit addresses, which also reach the other blocks of a cluster.
 #pragma once
 
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
@@ -91,6 +92,61 @@ __device__ __forceinline__ void sync_cluster() {
                      : "memory");
 }
 
+__device__ __forceinline__ void sync_warp() {
+    __syncwarp();
+}
+
+// Another lane's value: of the lane whose number differs in the bits of `bits`.
+__device__ __forceinline__ float from_lane(float value, int bits) {
+    return __shfl_xor_sync(0xFFFFFFFFu, value, bits);
+}
+
+// The copy engine overwrites nothing of shared memory that was written before.
+__device__ __forceinline__ void copies_after_writes() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// This thread's writes are seen by whoever sees what it writes after.
+__device__ __forceinline__ void writes_are_seen() {
+    __threadfence();
+}
+
+__device__ __forceinline__ int add_counted(int* counter, int more) {
+    int before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(counter), "r"(more)
+                 : "memory");
+    return before;
+}
+
+// What another block has written.
+__device__ __forceinline__ float read_new(const float* address) {
+    float value;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void put_number(u32 address, int value) {
+    asm volatile("st.shared.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ int get_number(u32 address) {
+    int value;
+    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ float get_real(u32 address) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+    return value;
+}
+
+__device__ __forceinline__ void put_zeros(u32 address) { // 16 bytes
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
+}
+
 __device__ __forceinline__ void put_shared(u32 address, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
@@ -117,7 +173,7 @@ __device__ __forceinline__ u32 rounded(float low, float high) {
     return both;
 }
 
-__device__ __forceinline__ float widened(unsigned short number) {
+__device__ __forceinline__ float widened(u16 number) {
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(number));
     return wide;
@@ -131,12 +187,48 @@ __device__ __forceinline__ u32 rounded(float low, float high) {
     return both;
 }
 
-__device__ __forceinline__ float widened(unsigned short number) {
+__device__ __forceinline__ float widened(u16 number) {
     return __uint_as_float(static_cast<u32>(number) << 16);
 }
 
 #define KIND "bf16.bf16"
 #endif
+
+__device__ __forceinline__ float larger(float a, float b) {
+    return fmaxf(a, b);
+}
+
+__device__ __forceinline__ float power_of_two(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
+// Four matrices [8, 8] whose rows' places lanes 8 i to 8 i + 7 give: of matrix i, each lane has
+// numbers 2 (l % 4) and the next of row l / 4; or of column l / 4, where transposed.
+__device__ __forceinline__ void load_matrices(u32 row, u32 (&m)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+__device__ __forceinline__ void load_transposed(u32 row, u32 (&m)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// sums [16, 8] += a [16, 16] times b [16, 8] of one warp. Of a, its lower eight rows are zeros; a
+// lane has of row l / 4 columns 2 (l % 4) and the next, and 8 on, and of b rows for columns.
+__device__ __forceinline__ void mma(float (&sums)[4], u32 a_low, u32 a_high, u32 b_low,
+                                    u32 b_high) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." KIND ".f32 {%0, %1, %2, %3},"
+                 " {%4, %8, %5, %8}, {%6, %7}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a_low), "r"(a_high), "r"(b_low), "r"(b_high), "r"(0));
+}
 
 // What the matrix units are told of a tile whose lines of 128 bytes lie one after another.
 __device__ __forceinline__ u64 tile_at(u32 address) {
