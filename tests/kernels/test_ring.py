@@ -69,6 +69,7 @@ def run_here(launch: Launch, folder: Path, inputs: tuple[Tensor, ...], y: Tensor
         (9, 256, 256, False, True, Ring(2, 3, 1)),
         (33, 192, 256, True, False, Ring(3, 3, 1)),
         (17, 64, 256, True, True, Ring(1, 2, 2)),
+        (21, 320, 192, False, True, Ring(1, 4, 1, tiles=2)),
     ],
 )
 def test_the_source_agrees_with_the_product(

@@ -186,6 +186,7 @@ def _ring(call: CallLayout, product: Product, config: Ring) -> LaunchPlan:
         "ROW_BLOCKS": config.row_blocks,
         "STAGES": config.stages,
         "SPLITS": config.splits,
+        "TILES": config.tiles,
         "EARLY": int(call.arch in DEPENDENT_LAUNCH),
         **({"HALF": 1} if product.dtype is DType.FLOAT16 else {}),
     }
@@ -199,8 +200,7 @@ def _ring(call: CallLayout, product: Product, config: Ring) -> LaunchPlan:
         TensorMap(Address("input", 1), (copied, step)),
     )
     addresses = tuple(p.address for p in _parameters(LaunchBuilder(MODULE, call))[2:])
-    blocks = product.columns // config.columns(gated=product.gated) * config.splits
-    return LaunchPlan((Launch(function, (blocks, 1, 1), addresses, maps),))
+    return LaunchPlan((Launch(function, (config.blocks(product), 1, 1), addresses, maps),))
 
 
 def _streamed(call: CallLayout, product: Product, config: FewRows) -> LaunchPlan:

@@ -5,7 +5,8 @@
 // rows fill the matrix units. A block has ROW_BLOCKS times 64 rows of it, each for four warps, and
 // one of SPLITS slices of the depth; its last warp tells the copy engine what comes next. The
 // blocks of one tile are a cluster, which adds up their sums through shared memory, always in the
-// same order.
+// same order. Where there are more tiles than multiprocessors, a block has up to TILES of them, one
+// after another, and the ring never runs dry.
 //
 // What is defined when this is compiled: the names in capitals above, BLOCK_M (ROWS rounded up to
 // 16, 32 or 64), STAGES of the ring, Y_ROW (numbers from one row of y to the next), HAS_BIAS,
@@ -19,36 +20,55 @@ constexpr int kRows = 64 * ROW_BLOCKS;
 constexpr int kColumns = GATED ? kRows / 2 : kRows; // of y, a block
 constexpr int kStage = ROW_BLOCKS * kTile + BLOCK_M * kLine;
 constexpr int kSteps = DEPTH / SPLITS / kStep;
+constexpr int kAll = COLUMNS / kColumns; // tiles
+constexpr int kClusters = (kAll + TILES - 1) / TILES;
 constexpr int kFull = 0; // offsets: barriers of stages that are full, of those read, and the ring
 constexpr int kRead = 8 * STAGES;
 constexpr int kRing = 1024;
+constexpr int kSums = TILES > 1 ? kRing + STAGES * kStage : kRing; // one tile takes the ring
 constexpr int kPitch = kRows + 4; // numbers from one row of sums to the next, free of conflicts
 constexpr int kWorkers = 128 * ROW_BLOCKS;
 
 static_assert(16 * STAGES <= kRing, "the barriers end where the ring begins");
 static_assert(DEPTH % (SPLITS * kStep) == 0 && COLUMNS % kColumns == 0, "blocks come out even");
-static_assert(BLOCK_M % SPLITS == 0 && BLOCK_M * kPitch * 4 <= STAGES * kStage, "sums have room");
+static_assert(TILES > 1 || BLOCK_M * kPitch * 4 <= STAGES * kStage, "sums have room in the ring");
+static_assert(BLOCK_M % SPLITS == 0 && (TILES == 1 || SPLITS == 1), "a cluster has one tile");
 
 struct Block {
     u32 shared;
-    int tile, split;
+    int tile, split; // the first of its tiles, which are kClusters apart
 };
+
+// Steps of all of a block's tiles.
+__device__ __forceinline__ int steps_of(const Block& b) {
+    return (kAll - b.tile + kClusters - 1) / kClusters * kSteps;
+}
+
+// All that add up a tile's sums meet.
+__device__ __forceinline__ void meet() {
+    if (SPLITS > 1) {
+        sync_cluster();
+    } else {
+        sync_threads(1, kWorkers);
+    }
+}
 
 // Of each row block of a gated weight, half of the rows are the gate's and half those above it.
 __device__ __forceinline__ void copy_weight(const Block& b, const TensorMap* weight, int step,
                                             u64 policy) {
     const u32 full = b.shared + kFull + 8 * (step % STAGES);
     const u32 stage = b.shared + kRing + (step % STAGES) * kStage;
-    const int k = (b.split * kSteps + step) * kStep;
+    const int k = (b.split * kSteps + step % kSteps) * kStep;
+    const int first = (b.tile + step / kSteps * kClusters) * kColumns;
     barrier_expect(full, kStage);
     for (int r = 0; r < ROW_BLOCKS; r++) {
         const u32 tile = stage + r * kTile;
         if (GATED) {
-            const int row = b.tile * kColumns + r * 32;
+            const int row = first + r * 32;
             copy_box(tile, weight, k, row, full, policy);
             copy_box(tile + kTile / 2, weight, k, COLUMNS + row, full, policy);
         } else {
-            copy_box(tile, weight, k, b.tile * kColumns + r * 64, full, policy);
+            copy_box(tile, weight, k, first + r * 64, full, policy);
         }
     }
 }
@@ -56,13 +76,14 @@ __device__ __forceinline__ void copy_weight(const Block& b, const TensorMap* wei
 __device__ __forceinline__ void copy_x(const Block& b, const TensorMap* x, int step, u64 policy) {
     const u32 full = b.shared + kFull + 8 * (step % STAGES);
     const u32 stage = b.shared + kRing + (step % STAGES) * kStage;
-    copy_box(stage + ROW_BLOCKS * kTile, x, (b.split * kSteps + step) * kStep, 0, full, policy);
+    copy_box(stage + ROW_BLOCKS * kTile, x, (b.split * kSteps + step % kSteps) * kStep, 0, full,
+             policy);
 }
 
 // One thread: the weight's first stages while kernels before still run, then all in order.
 __device__ __forceinline__ void feed(const Block& b, const TensorMap* x, const TensorMap* weight) {
     const u64 once = read_once(), again = read_again();
-    const int ahead = kSteps < STAGES ? kSteps : STAGES;
+    const int steps = steps_of(b), ahead = steps < STAGES ? steps : STAGES;
     for (int step = 0; step < ahead; step++) {
         copy_weight(b, weight, step, once);
     }
@@ -72,16 +93,16 @@ __device__ __forceinline__ void feed(const Block& b, const TensorMap* x, const T
     for (int step = 0; step < ahead; step++) {
         copy_x(b, x, step, again);
     }
-    for (int step = STAGES; step < kSteps; step++) {
+    for (int step = STAGES; step < steps; step++) {
         barrier_wait(b.shared + kRead + 8 * (step % STAGES), (step / STAGES - 1) & 1);
         copy_weight(b, weight, step, once);
         copy_x(b, x, step, again);
     }
 }
 
-// Four warps: the sums of row block `r`.
-__device__ __forceinline__ void multiply(const Block& b, int r, float* sums) {
-    for (int step = 0; step < kSteps; step++) {
+// Four warps: the sums of row block `r` of the tile whose first step is `begin`.
+__device__ __forceinline__ void multiply(const Block& b, int r, int begin, float* sums) {
+    for (int step = begin; step < begin + kSteps; step++) {
         const int slot = step % STAGES;
         const u32 stage = b.shared + kRing + slot * kStage;
         barrier_wait(b.shared + kFull + 8 * slot, (step / STAGES) & 1);
@@ -99,13 +120,13 @@ __device__ __forceinline__ void multiply(const Block& b, int r, float* sums) {
     mma_done<BLOCK_M / 2>(sums);
 }
 
-// To [BLOCK_M, kPitch], where the ring was.
+// To [BLOCK_M, kPitch].
 __device__ __forceinline__ void put_sums(const Block& b, int r, const float* sums) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int n = r * 64 + warp * 16 + lane / 4;
 #pragma unroll
     for (int j = 0; j < BLOCK_M / 8; j++) {
-        const u32 at = b.shared + kRing + ((j * 8 + lane % 4 * 2) * kPitch + n) * 4;
+        const u32 at = b.shared + kSums + ((j * 8 + lane % 4 * 2) * kPitch + n) * 4;
         put_shared(at, sums[4 * j]);
         put_shared(at + kPitch * 4, sums[4 * j + 1]);
         put_shared(at + 32, sums[4 * j + 2]);
@@ -133,15 +154,15 @@ __device__ __forceinline__ float gated(float gate, float up) {
 }
 
 // Each block of a cluster delivers as many rows of y.
-__device__ __forceinline__ void deliver(const Block& b, const u16* bias, u16* y) {
+__device__ __forceinline__ void deliver(const Block& b, int tile, const u16* bias, u16* y) {
     constexpr int fours = kColumns / 4, rows = BLOCK_M / SPLITS;
     for (int i = threadIdx.x; i < rows * fours; i += kWorkers) {
         const int m = b.split * rows + i / fours, n = i % fours * 4;
         if (m >= ROWS) {
             break;
         }
-        const int column = b.tile * kColumns + n, place = GATED ? n / 32 * 64 + n % 32 : n;
-        const u32 at = b.shared + kRing + (m * kPitch + place) * 4;
+        const int column = tile * kColumns + n, place = GATED ? n / 32 * 64 + n % 32 : n;
+        const u32 at = b.shared + kSums + (m * kPitch + place) * 4;
         Four v = joined(at, bias, column);
         if (GATED) {
             const Four up = joined(at + 128, bias, COLUMNS + column);
@@ -175,16 +196,24 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(kWor
         if (threadIdx.x % 32 == 0) {
             feed(b, &x, &weight);
         }
-        __syncwarp();
-        sync_cluster();
-        sync_cluster();
+        if (SPLITS > 1) {
+            __syncwarp();
+            sync_cluster();
+            sync_cluster();
+        }
         return;
     }
-    float sums[BLOCK_M / 2] = {};
-    multiply(b, warp / 4, sums);
-    sync_threads(1, kWorkers); // all have read the ring
-    put_sums(b, warp / 4, sums);
-    sync_cluster();
-    deliver(b, bias, y);
-    sync_cluster(); // none ends while another reads its sums
+    for (int step = 0; step < steps_of(b); step += kSteps) {
+        float sums[BLOCK_M / 2] = {};
+        multiply(b, warp / 4, step, sums);
+        if (TILES == 1) {
+            sync_threads(1, kWorkers); // all have read the ring
+        }
+        put_sums(b, warp / 4, sums);
+        meet();
+        deliver(b, b.tile + step / kSteps * kClusters, bias, y);
+        if (SPLITS > 1 || TILES > 1) {
+            meet(); // none ends, or puts its next sums, while another reads these
+        }
+    }
 }
