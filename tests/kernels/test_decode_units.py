@@ -68,11 +68,21 @@ def asked(of: Sequences) -> Asked:
         for page in range(count):
             part = held[:, :, page * of.page : (page + 1) * of.page]
             cache[tables[s, page], :, :, : part.shape[2]] = part
+        if of.window:
+            forget(cache, tables[s], length - of.window)
         if rows[s]:
             wanted.append(attention(query[sum(rows[:s])], held, sinks, of))
     starts = torch.tensor(list(accumulate(rows, initial=0)), dtype=torch.int32)
     lengths = torch.tensor(of.lengths, dtype=torch.int32)
     return Asked((query, cache, tables, lengths, starts, sinks), torch.stack(wanted))
+
+
+def forget(cache: Tensor, table: Tensor, before: int) -> None:
+    """What is older than a window may be anything, and its pages may be another's."""
+    size = cache.shape[3]
+    for key in range(before):
+        cache[table[key // size], :, :, key % size] = float("nan")
+    table[: max(before, 0) // size] = 10**6
 
 
 def attention(query: Tensor, held: Tensor, sinks: Tensor, of: Sequences) -> Tensor:
@@ -132,6 +142,7 @@ def run_here(
         (Sequences((70,), 1, 2, 64, 16, sinks=True), 3),
         (Sequences((200, 3), 2, 1, 128, 256, window=100, sinks=True, idle=(1,)), 4),
         (Sequences((40, 9), 1, 8, 64, 8), 16),
+        (Sequences((150, 20), 1, 2, 64, 16, window=75), 3),
     ],
 )
 def test_the_source_agrees_with_attention_in_any_order_of_blocks(
@@ -151,7 +162,7 @@ def test_a_plan_has_the_memory_that_the_kernel_needs() -> None:
     assert isinstance(launch.function, CudaFunction)
     assert launch.grid == (264, 1, 1)
     assert [m.box for m in launch.maps] == [(16, 64)]
-    assert launch.function.shared_bytes == 3072 + 3 * 32_768 + 4 * 4 * 130 * 4
+    assert launch.function.shared_bytes == 5120 + 3 * 32_768 + 4 * 4 * 130 * 4
     assert plan.scratch_bytes == 264 * 2 * 4 * 130 * 4
     assert plan.counter_bytes == 2 * 8 * 4
     assert compile_function(launch.function, "sm_90").symbol == "decode"
@@ -165,7 +176,7 @@ def test_calls_that_the_kernel_cannot_take_are_left_to_another() -> None:
     assert not takes_units(replace(heads, group=16), 64, 64)
     assert not takes_units(heads, 48, 64)
     assert not takes_units(heads, 4, 64)
-    assert not takes_units(heads, 64, 449)
+    assert not takes_units(heads, 64, 481)
     of = Sequences((64,), 8, 4, 128, 64)
     call = layout(asked(of).inputs, of)
     assert by_units(call)

@@ -79,7 +79,7 @@ class Units:
 UNIT = 64
 """Keys that a stage of the ring holds."""
 
-_BEFORE_RING = 3072
+_BEFORE_RING = 5120
 """Bytes of barriers and of the units of each sequence, and to begin at a multiple of 1,024."""
 
 _MULTIPROCESSORS = 132
@@ -137,7 +137,7 @@ _MOST_GROUPED = 8
 """Query heads of a key head: rows of which the matrix units take one tile's half."""
 _SMALLEST_PAGE = 8
 """Keys of a page, so that the copy engine's boxes begin where eight lines do."""
-_MOST_SEQUENCES = 448
+_MOST_SEQUENCES = 480
 """Sequences whose units have room before the ring."""
 
 

@@ -18,14 +18,17 @@ constexpr int kParts = WIDTH / 64; // lines of 128 bytes in a key
 constexpr int kTile = kUnit * 128;
 constexpr int kStage = 2 * kParts * kTile;
 constexpr int kBox = PAGE < kUnit ? PAGE : kUnit; // rows that are copied at once
+constexpr int kBoxes = kUnit / kBox;
 constexpr int kWarps = 4;
 constexpr int kWorkers = 32 * kWarps;
-constexpr int kFull =
-    0; // offsets: barriers of stages that are full, of those read, units, the ring
+// Offsets: barriers of stages that are full and of those read, whether this block is an item's
+// last, units of each sequence and key head, where a sequence's units end, and the ring.
+constexpr int kFull = 0;
 constexpr int kRead = 8 * STAGES;
 constexpr int kLast = 16 * STAGES;
 constexpr int kUnits = 256;
-constexpr int kRing = 2048;
+constexpr int kEnds = kUnits + 4 * SEQUENCES;
+constexpr int kRing = 4096;
 constexpr int kSums = kRing + STAGES * kStage; // of each warp: GROUP rows of sums, top and weight
 constexpr int kRow = WIDTH + 2;
 constexpr float kLog2e = 1.4426950408889634f;
@@ -33,7 +36,7 @@ constexpr float kNone = -3.0e38f; // less than any score
 
 static_assert(WIDTH % 64 == 0 && WIDTH <= 128 && GROUP <= 8, "the sums have room in registers");
 static_assert(PAGE >= 8 && (PAGE & (PAGE - 1)) == 0, "pages come out even");
-static_assert(kLast + 8 <= kUnits && kUnits + 4 * SEQUENCES <= kRing, "the offsets are apart");
+static_assert(kLast + 8 <= kUnits && kEnds + 4 * SEQUENCES <= kRing, "the offsets are apart");
 
 struct Inputs {
     const u16* query;
@@ -68,25 +71,40 @@ __device__ __forceinline__ int units_at(u32 shared, int sequence) {
     return get_number(shared + kUnits + 4 * sequence);
 }
 
-__device__ __forceinline__ int all_units(u32 shared) {
-    int all = 0;
-    for (int s = 0; s < SEQUENCES; s++) {
-        all += units_at(shared, s) * KV_HEADS;
+// All threads: how many units each sequence has, and which of all are its last; returns how many
+// there are.
+__device__ __forceinline__ int count_units(const Inputs& in, u32 shared) {
+    for (int s = threadIdx.x; s < SEQUENCES; s += kWorkers + 32) {
+        put_number(shared + kUnits + 4 * s, units_of(in, s));
     }
-    return all;
+    __syncthreads();
+    for (int s = threadIdx.x; s < SEQUENCES; s += kWorkers + 32) {
+        int end = 0;
+#pragma unroll 8
+        for (int before = 0; before <= s; before++) {
+            end += units_at(shared, before) * KV_HEADS;
+        }
+        put_number(shared + kEnds + 4 * s, end);
+    }
+    __syncthreads();
+    return get_number(shared + kEnds + 4 * (SEQUENCES - 1));
 }
 
 // The place of unit number `unit` of all; there must be one.
 __device__ __forceinline__ Place place_of(u32 shared, int unit) {
-    int s = 0;
-    while (unit >= units_at(shared, s) * KV_HEADS) {
-        unit -= units_at(shared, s) * KV_HEADS;
-        s++;
+    int sequence = 0, begin = 0;
+#pragma unroll 8
+    for (int s = 0; s < SEQUENCES; s++) {
+        const int end = get_number(shared + kEnds + 4 * s);
+        if (end <= unit) {
+            sequence = s + 1, begin = end;
+        }
     }
-    const int units = units_at(shared, s);
-    return {s, unit / units, unit % units, units};
+    const int units = units_at(shared, sequence);
+    return {sequence, (unit - begin) / units, (unit - begin) % units, units};
 }
 
+// Goes on to the next unit, which there must be.
 __device__ __forceinline__ void advance(u32 shared, Place& place) {
     if (++place.step < place.units) {
         return;
@@ -95,9 +113,8 @@ __device__ __forceinline__ void advance(u32 shared, Place& place) {
     if (++place.head == KV_HEADS) {
         place.head = 0;
         do {
-            place.sequence++;
-        } while (place.sequence < SEQUENCES && units_at(shared, place.sequence) == 0);
-        place.units = place.sequence < SEQUENCES ? units_at(shared, place.sequence) : 0;
+            place.units = units_at(shared, ++place.sequence);
+        } while (place.units == 0);
     }
 }
 
@@ -111,19 +128,52 @@ __device__ __forceinline__ int block_of(int unit, int all) {
     return static_cast<int>(((unit + 1ll) * BLOCKS - 1) / all);
 }
 
-// Has the copy engine fetch the keys and values of a unit, as many as there are, in whole boxes.
-__device__ __forceinline__ void copy_unit(const TensorMap* cache, const Inputs& in,
-                                          const Place& place, u32 stage, u32 full, u64 policy) {
-    const int length = in.lengths[place.sequence];
+// The keys of a unit that are asked, from `first` on: numbers `from` to `to`.
+struct Keys {
+    int first, from, to;
+};
+
+__device__ __forceinline__ Keys keys_of(const Inputs& in, const Place& place) {
+    const int length = in.lengths[place.sequence], oldest = oldest_key(length);
     const int first = first_key(length) + place.step * kUnit;
-    const int there = length - first < kUnit ? length - first : kUnit;
-    const int boxes = (there + kBox - 1) / kBox;
+    return {first, oldest > first ? oldest - first : 0,
+            length - first < kUnit ? length - first : kUnit};
+}
+
+// The pages of a unit's boxes, of those that are asked.
+struct Pages {
+    int of[kBoxes];
+};
+
+__device__ __forceinline__ Pages pages_of(const Inputs& in, const Place& place) {
+    const Keys keys = keys_of(in, place);
+    const int* table = in.tables + place.sequence * MAX_PAGES;
+    Pages pages;
+#pragma unroll
+    for (int box = 0; box < kBoxes; box++) {
+        const bool wanted = (box + 1) * kBox > keys.from && box * kBox < keys.to;
+        pages.of[box] = wanted ? table[(keys.first + box * kBox) / PAGE] : -1;
+    }
+    return pages;
+}
+
+// Has the copy engine fetch the keys and values of a unit that are asked, in whole boxes.
+__device__ __forceinline__ void copy_unit(const TensorMap* cache, const Pages& pages, int first,
+                                          int head, u32 stage, u32 full, u64 policy) {
+    int boxes = 0;
+#pragma unroll
+    for (int box = 0; box < kBoxes; box++) {
+        boxes += pages.of[box] >= 0;
+    }
     barrier_expect(full, boxes * 2 * kParts * kBox * 128);
-    for (int box = 0; box < boxes; box++) {
-        const int key = first + box * kBox;
-        const int page = in.tables[place.sequence * MAX_PAGES + key / PAGE];
+#pragma unroll
+    for (int box = 0; box < kBoxes; box++) {
+        if (pages.of[box] < 0) {
+            continue;
+        }
         for (int half = 0; half < 2; half++) { // keys, values
-            const int row = ((page * 2 + half) * KV_HEADS + place.head) * PAGE + key % PAGE;
+            const int row =
+                ((pages.of[box] * 2 + half) * KV_HEADS + head) * PAGE + (first + box * kBox) % PAGE;
             for (int part = 0; part < kParts; part++) {
                 const u32 tile = stage + (half * kParts + part) * kTile;
                 copy_box(tile + box * kBox * 128, cache, part * 64, row, full, policy);
@@ -138,6 +188,7 @@ __device__ __forceinline__ void feed(const TensorMap* cache, const Inputs& in, u
                                      int begin, int end) {
     const u64 once = read_once();
     Place place = place_of(shared, begin);
+    Pages pages = pages_of(in, place);
     bool waited = !EARLY;
     for (int i = 0; i < end - begin; i++) {
         const int slot = i % STAGES;
@@ -148,9 +199,12 @@ __device__ __forceinline__ void feed(const TensorMap* cache, const Inputs& in, u
             wait_for_inputs();
             waited = true;
         }
-        copy_unit(cache, in, place, shared + kRing + slot * kStage, shared + kFull + 8 * slot,
-                  once);
-        advance(shared, place);
+        copy_unit(cache, pages, keys_of(in, place).first, place.head,
+                  shared + kRing + slot * kStage, shared + kFull + 8 * slot, once);
+        if (i + 1 < end - begin) {
+            advance(shared, place);
+            pages = pages_of(in, place); // comes while the next stage is waited for
+        }
     }
 }
 
@@ -214,33 +268,30 @@ __device__ __forceinline__ void weigh(Sums& sums, u32 values, const float (&powe
     }
 }
 
-// Numbers beyond a sequence's end may be anything, and nothing times anything may not be nothing.
-__device__ __forceinline__ void clear_beyond(u32 values, int there) {
+// Numbers that are not asked may be anything, and nothing times anything may not be nothing.
+__device__ __forceinline__ void clear_others(u32 values, const Keys& keys) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int row = warp * 16 + lane / 2; row < warp * 16 + 16; row += 16) {
-        for (int column = lane % 2 * (WIDTH / 2); column < (lane % 2 + 1) * (WIDTH / 2);
-             column += 8) {
-            if (row >= there) {
-                put_zeros(part_at(values, row, column));
-            }
+    const int row = warp * 16 + lane / 2;
+    for (int column = lane % 2 * 8; column < WIDTH; column += 16) {
+        if (row < keys.from || row >= keys.to) {
+            put_zeros(part_at(values, row, column));
         }
     }
     sync_warp();
     copies_after_writes();
 }
 
-// Takes a unit's keys `first` and on, of those from `oldest` to `length`.
-__device__ __forceinline__ void absorb(Sums& sums, u32 stage, int first, int oldest, int length) {
+// Takes a unit's keys.
+__device__ __forceinline__ void absorb(Sums& sums, u32 stage, const Keys& keys) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float scores[2][4] = {};
     score(sums, stage, scores);
-    const bool whole = first >= oldest && first + kUnit <= length;
     float top = sums.top;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float& score = scores[i / 2][i % 2];
-        const int key = first + warp * 16 + i / 2 * 8 + lane % 4 * 2 + i % 2;
-        score = whole || (key >= oldest && key < length) ? score * SCALE : kNone;
+        const int key = warp * 16 + i / 2 * 8 + lane % 4 * 2 + i % 2;
+        score = key >= keys.from && key < keys.to ? score * SCALE : kNone;
         top = larger(top, score);
     }
     top = larger(top, from_lane(top, 1));
@@ -258,8 +309,8 @@ __device__ __forceinline__ void absorb(Sums& sums, u32 stage, int first, int old
         sums.total[n][0] *= fade, sums.total[n][1] *= fade;
     }
     const u32 values = stage + kParts * kTile;
-    if (first + kUnit > length) {
-        clear_beyond(values, length - first);
+    if (keys.from > 0 || keys.to < kUnit) {
+        clear_others(values, keys);
     }
     weigh(sums, values, scores);
 }
@@ -391,10 +442,9 @@ __device__ __forceinline__ void attend(const Inputs& in, u32 shared, int begin, 
         if (had == 0) {
             start(sums, in, place);
         }
-        const int i = unit - begin, slot = i % STAGES, length = in.lengths[place.sequence];
+        const int i = unit - begin, slot = i % STAGES;
         barrier_wait(shared + kFull + 8 * slot, (i / STAGES) & 1);
-        absorb(sums, shared + kRing + slot * kStage, first_key(length) + place.step * kUnit,
-               oldest_key(length), length);
+        absorb(sums, shared + kRing + slot * kStage, keys_of(in, place));
         sync_warp();
         if (threadIdx.x % 32 == 0) {
             barrier_arrive(shared + kRead + 8 * slot);
@@ -404,7 +454,9 @@ __device__ __forceinline__ void attend(const Inputs& in, u32 shared, int begin, 
             finish(sums, in, shared, place, unit - place.step, had, all);
             had = 0;
         }
-        advance(shared, place);
+        if (unit + 1 < end) {
+            advance(shared, place);
+        }
     }
 }
 
@@ -422,11 +474,7 @@ extern "C" __global__ void __launch_bounds__(kWorkers + 32)
         }
         barriers_ready();
     }
-    for (int s = threadIdx.x; s < SEQUENCES; s += kWorkers + 32) {
-        put_number(shared + kUnits + 4 * s, units_of(in, s));
-    }
-    __syncthreads();
-    const int all = all_units(shared), block = static_cast<int>(blockIdx.x);
+    const int all = count_units(in, shared), block = static_cast<int>(blockIdx.x);
     const int begin = share_of(block, all), end = share_of(block + 1, all);
     if (threadIdx.x / 32 == kWarps) {
         if (threadIdx.x % 32 == 0 && begin < end) {
