@@ -38,16 +38,10 @@ from tskernels.launch import Address, CallLayout, Function, LaunchPlan, Operand
 from tskernels.op import tensor_type
 from tskernels.ops.attention.configs import Decode, Heads, Units, takes_units
 from tskernels.ops.attention.cuda import by_units, plan_shares
-from tskernels.ops.linear.configs import (
-    Lines,
-    OneRow,
-    Product,
-    Ring,
-    few_rows,
-    ring_takes,
-    takes,
-)
+from tskernels.ops.linear.configs import Lines, OneRow, few_rows, takes
 from tskernels.ops.linear.cuda import aligned, plain_product, plan_product
+from tskernels.ops.linear.product import Product
+from tskernels.ops.linear.rings import Ring, ring_takes
 from tskernels.ops.linear.scaled_configs import scaled_takes
 from tskernels.ops.linear.scaled_cuda import plan_scaled_product, scaled_product
 from tskernels.registry import REGISTRY

@@ -25,8 +25,10 @@ from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
 from tskernels.ops.attention.configs import decode_candidates, rows_candidates, unit_candidates
 from tskernels.ops.attention.cuda import by_units, heads_of, plan_shares, plan_tiles
-from tskernels.ops.linear.configs import Product, Ring, candidates
+from tskernels.ops.linear.configs import candidates
 from tskernels.ops.linear.cuda import plan_product
+from tskernels.ops.linear.product import Product
+from tskernels.ops.linear.rings import Ring
 from tskernels.ops.linear.scaled_configs import scaled_candidates
 from tskernels.ops.linear.scaled_cuda import plan_scaled_product, scaled_product
 from tskernels.schema import DType, TensorType

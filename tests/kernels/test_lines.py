@@ -9,8 +9,9 @@ import pytest
 
 from tskernels.compilers import compile_function
 from tskernels.launch import CallLayout, LaunchPlan, Operand
-from tskernels.ops.linear.configs import Lines, Product, few_rows, takes
+from tskernels.ops.linear.configs import Lines, few_rows, takes
 from tskernels.ops.linear.cuda import plan_product
+from tskernels.ops.linear.product import Product
 from tskernels.ops.linear.scaled_configs import scaled_few_rows, scaled_takes
 from tskernels.schema import DType, TensorType
 from tskernels.tuning.table import table

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from tskernels.launch import CallLayout, LaunchPlan, Operand
-from tskernels.ops.linear.configs import OneRow, Product, candidates, few_rows
+from tskernels.ops.linear.configs import OneRow, candidates, few_rows
 from tskernels.ops.linear.cuda import plan_product
+from tskernels.ops.linear.product import Product
 from tskernels.ops.linear.scaled_configs import scaled_candidates, scaled_few_rows
 from tskernels.ops.linear.scaled_cuda import plan_scaled_product
 from tskernels.schema import DType, TensorType

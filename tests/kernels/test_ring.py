@@ -16,16 +16,10 @@ from tskernels.compilers import compile_function
 from tskernels.compilers.nvrtc import compile_cuda
 from tskernels.cubin import CubinError
 from tskernels.launch import ALIGNED, CallLayout, CudaFunction, Launch, Operand
-from tskernels.ops.linear.configs import (
-    FewRows,
-    Product,
-    Ring,
-    block_of,
-    few_rows,
-    ring_candidates,
-    ring_takes,
-)
+from tskernels.ops.linear.configs import FewRows, few_rows
 from tskernels.ops.linear.cuda import aligned, plain_product, plan_product
+from tskernels.ops.linear.product import Product, block_of
+from tskernels.ops.linear.rings import Ring, ring_candidates, ring_takes
 from tskernels.schema import DType, TensorType
 
 HOST = Path(__file__).parent / "hopper_host"
@@ -129,6 +123,7 @@ def test_every_candidate_is_one_that_the_kernel_takes() -> None:
         for config in found:
             assert config.shared_bytes(block_of(rows)) <= 232_448
             planned(call(rows, 6144, 4096, gated=False), config, gated=False)
+    assert not list(ring_candidates(Product(64, 48, 64, DType.BFLOAT16, gated=False)))
     assert not ring_takes(Product(64, 100, 4096, DType.BFLOAT16, gated=False), Ring(1, 4, 1))
     assert not ring_takes(Product(64, 128, 4128, DType.BFLOAT16, gated=False), Ring(1, 4, 1))
     assert not ring_takes(Product(64, 128, 4096, DType.FLOAT32, gated=False), Ring(1, 4, 1))

@@ -26,7 +26,7 @@ def compile_cuda(function: CudaFunction, arch: str) -> Cubin:
         arch=f"{arch}a",
         std="c++17",
         define_macro=[(name, _literal(value)) for name, value in function.constants],
-        include_path=[str(_PACKAGE / "hopper")],
+        include_path=[str(_PACKAGE / "hopper"), str(file.parent)],
     )
     try:
         code = core.Program(file.read_text(), "c++", options).compile("cubin").code

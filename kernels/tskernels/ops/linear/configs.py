@@ -7,52 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tskernels.capabilities import HOPPER, SHARED_BYTES
 from tskernels.launch import next_power_of_two
+from tskernels.ops.linear.product import LINE, MOST_LINES, Product, block_of
+from tskernels.ops.linear.rings import Ring, ring_candidates
 from tskernels.schema import DType
 from tskernels.tuning.table import table
-
-_SMALLEST_DOT = 16
-"""Rows of the smallest product that the matrix units take."""
-
-MOST_ROWS = 64
-"""Rows up to which the streaming kernels hold all of x at once."""
-
-MOST_LINES = 8
-"""Rows of x that the matrix units take as one operand, which `Lines` may have."""
-
-LINE = 128
-"""Bytes of a line of memory, of which a step of `Lines` reads two in each row."""
-
-ROW_BLOCK = 64
-"""Rows of the weight that four warps multiply at once on Hopper."""
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """x [rows, depth] times weight.T, to [rows, columns]; `gated` weights have twice the rows.
-
-    `block` has the rows and columns that share a scale, of a weight in e4m3; None for a plain one.
-    """
-
-    rows: int
-    columns: int
-    depth: int
-    dtype: DType
-    gated: bool
-    block: tuple[int, int] | None = None
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of a number of the weight."""
-        return 1 if self.block else self.dtype.itemsize
-
-    @property
-    def key(self) -> str:
-        """Name in tuning tables; of few rows only the block that holds them counts."""
-        rows = self.rows if self.rows == 1 else max(MOST_LINES, next_power_of_two(self.rows))
-        kind = ("scaled_" if self.block else "") + ("linear_silu_mul" if self.gated else "linear")
-        return f"{kind} {self.dtype} {rows}x{self.columns}x{self.depth}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,47 +57,6 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
-    """A block streams `row_blocks` times 64 rows of the weight through a ring of `stages`.
-
-    It has one of `splits` slices of the depth, which a cluster of as many blocks adds up, or up to
-    `tiles` such row blocks one after another. Hopper's.
-    """
-
-    row_blocks: int
-    stages: int
-    splits: int
-    tiles: int = 1
-
-    def columns(self, *, gated: bool) -> int:
-        """Columns of the product that a tile has."""
-        return ROW_BLOCK * self.row_blocks // (2 if gated else 1)
-
-    @property
-    def num_warps(self) -> int:
-        """Four to multiply each row block, and one that feeds the ring."""
-        return 4 * self.row_blocks + 1
-
-    def blocks(self, product: Product) -> int:
-        """Of the grid."""
-        tiles = product.columns // self.columns(gated=product.gated)
-        return -(-tiles // self.tiles) * self.splits
-
-    def ring_bytes(self, rows: int) -> int:
-        """Of stages that hold lines of the weight and of `rows` of x."""
-        return self.stages * (ROW_BLOCK * self.row_blocks + rows) * LINE
-
-    def sums_bytes(self, rows: int) -> int:
-        """Of a tile's sums, which take the ring's place where there is no other tile to come."""
-        return rows * (ROW_BLOCK * self.row_blocks + 4) * 4
-
-    def shared_bytes(self, rows: int) -> int:
-        """All that a block needs for `rows` of x, barriers and what it begins after included."""
-        after = self.sums_bytes(rows) if self.tiles > 1 else 0
-        return 2 * _BARRIERS + self.ring_bytes(rows) + after
-
-
-@dataclass(frozen=True, slots=True)
 class ManyRows:
     """A block computes a tile; `group` tiles down share their columns of the weight in L2."""
 
@@ -149,9 +67,6 @@ class ManyRows:
     stages: int
     group: int = 8
 
-
-_BARRIERS = 1024
-"""Bytes before a ring, and at most as many for it to begin at a multiple of them."""
 
 Few: TypeAlias = OneRow | FewRows | Lines
 """Block sizes of a product of at most 64 rows, of any weight."""
@@ -213,48 +128,6 @@ def line_candidates(product: Product) -> Iterator[Lines]:
         config = Lines(8, tiles, warps, ahead)
         if ahead <= most and takes(product, config):
             yield config
-
-
-def block_of(rows: int) -> int:
-    """Rows of x as the matrix units take them, of at most `MOST_ROWS`."""
-    return max(_SMALLEST_DOT, next_power_of_two(rows))
-
-
-def ring_candidates(product: Product) -> Iterator[Ring]:
-    """Rings of eight stages or as many as fit, whose blocks fill the GPU about once."""
-    for row_blocks, splits in itertools.product((1, 2, 3, 4, 7), (1, 2, 4)):
-        blocks = Ring(row_blocks, 1, splits).blocks(product)
-        tiles = -(-blocks // _MULTIPROCESSORS)
-        for config in _rings(row_blocks, splits, tiles, block_of(product.rows)):
-            if config.blocks(product) >= _MULTIPROCESSORS // 2 and ring_takes(product, config):
-                yield config
-
-
-def _rings(row_blocks: int, splits: int, tiles: int, rows: int) -> Iterator[Ring]:
-    least = Ring(row_blocks, 1, splits, tiles)
-    room = SHARED_BYTES[HOPPER] - least.shared_bytes(rows)
-    most = min(12, 1 + room // least.ring_bytes(rows))
-    for stages in sorted({min(8, most), most}):
-        yield Ring(row_blocks, stages, splits, tiles)
-
-
-def ring_takes(product: Product, config: Ring) -> bool:
-    """Whether blocks and steps of `config` come out even, as they must, and its sums have room."""
-    block_m = block_of(product.rows)
-    roomy = config.tiles > 1 or config.sums_bytes(block_m) <= config.ring_bytes(block_m)
-    return (
-        product.dtype is not DType.FLOAT32
-        and product.rows <= MOST_ROWS
-        and product.columns % config.columns(gated=product.gated) == 0
-        and product.depth % (config.splits * ROW_BLOCK) == 0
-        and (config.tiles == 1 or config.splits == 1)
-        and roomy
-        and config.shared_bytes(block_m) <= SHARED_BYTES[HOPPER]
-    )
-
-
-_MULTIPROCESSORS = 132
-"""Of an H200, each of which has one block with a ring."""
 
 
 def takes(product: Product, config: Lines) -> bool:

@@ -19,21 +19,9 @@ from tskernels.launch import (
     next_power_of_two,
     scratch,
 )
-from tskernels.ops.linear.configs import (
-    LINE,
-    MOST_LINES,
-    MOST_ROWS,
-    ROW_BLOCK,
-    FewRows,
-    Lines,
-    OneRow,
-    Plain,
-    Product,
-    Ring,
-    block_of,
-    few_rows,
-    many_rows,
-)
+from tskernels.ops.linear.configs import FewRows, Lines, OneRow, Plain, few_rows, many_rows
+from tskernels.ops.linear.product import LINE, MOST_LINES, MOST_ROWS, Product, block_of
+from tskernels.ops.linear.rings import ROW_BLOCK, Ring
 from tskernels.schema import DType
 from tskernels.signatures import device_floats
 

@@ -7,17 +7,8 @@ from collections.abc import Iterator
 from math import gcd
 
 from tskernels.launch import next_power_of_two
-from tskernels.ops.linear.configs import (
-    LINE,
-    Few,
-    FewRows,
-    Lines,
-    ManyRows,
-    OneRow,
-    Product,
-    from_entry,
-    takes,
-)
+from tskernels.ops.linear.configs import Few, FewRows, Lines, ManyRows, OneRow, from_entry, takes
+from tskernels.ops.linear.product import LINE, Product
 from tskernels.schema import DType
 from tskernels.tuning.table import table
 

@@ -23,16 +23,9 @@ from tskernels.launch import (
     next_power_of_two,
     scratch,
 )
-from tskernels.ops.linear.configs import (
-    MOST_LINES,
-    Few,
-    FewRows,
-    Lines,
-    ManyRows,
-    OneRow,
-    Product,
-)
+from tskernels.ops.linear.configs import Few, FewRows, Lines, ManyRows, OneRow
 from tskernels.ops.linear.cuda import FEW_ROWS, FEWER_ROWS
+from tskernels.ops.linear.product import MOST_LINES, Product
 from tskernels.ops.linear.scaled_configs import (
     GROUP,
     scaled_few_rows,
