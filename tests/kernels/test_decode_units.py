@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -11,17 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hopper_source import built, place
 from torch import Tensor
 
-import tskernels
 from tskernels.compilers import compile_function
 from tskernels.launch import ALIGNED, CallLayout, CudaFunction, LaunchPlan, Operand
 from tskernels.ops.attention.configs import Heads, Units, takes_units, unit_candidates
 from tskernels.ops.attention.cuda import by_units, plan_shares
 from tskernels.schema import DType, TensorType
-
-HOST = Path(__file__).parent / "hopper_host"
-PACKAGE = Path(tskernels.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -114,23 +109,15 @@ def run_here(
     """Run the source on this machine's threads, one block after another in the given order."""
     (launch,) = plan.launches
     assert isinstance(launch.function, CudaFunction)
-    library = folder / f"decode{blocks[0]}.so"
-    macros = [f"-D{name}={value}" for name, value in launch.function.constants]
-    source = f'-DSOURCE="{PACKAGE / launch.function.source}"'
-    command = ["c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", source, *macros]
-    files = [f"-I{HOST}", str(HOST / "decode_host.cpp"), "-o", str(library)]
-    subprocess.run([*command, *files], check=True, capture_output=True)
     query, cache, *rest = inputs
     y = torch.full_like(query, float("nan"))
     partial = torch.full((plan.scratch_bytes // 4,), float("nan"))
     counted = torch.zeros(plan.counter_bytes // 4, dtype=torch.int32)
     order = torch.tensor(blocks, dtype=torch.int32)
-    given = [query, *rest, y, partial, counted, order]
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in given]
     rows = cache.numel() // cache.shape[-1]
-    run = ctypes.CDLL(str(library)).run
-    run.restype = ctypes.c_bool
-    assert run(ctypes.c_void_p(cache.data_ptr()), rows, *pointers), "the newest key was read early"
+    given = map(place, (query, *rest, y, partial, counted, order))
+    run = built(launch.function, "decode_host.cpp", folder)
+    assert run(place(cache), rows, *given), "the newest key was read early"
     assert not counted.any(), "a launch left its counters"
     return y
 

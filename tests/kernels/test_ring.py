@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from hopper_source import PACKAGE, built, place
 from torch import Tensor
 
-import tskernels
 from tskernels.compilers import compile_function
 from tskernels.compilers.nvrtc import compile_cuda
 from tskernels.cubin import CubinError
@@ -21,9 +19,6 @@ from tskernels.ops.linear.cuda import aligned, plain_product, plan_product
 from tskernels.ops.linear.product import Product, block_of
 from tskernels.ops.linear.rings import Ring, ring_candidates, ring_takes
 from tskernels.schema import DType, TensorType
-
-HOST = Path(__file__).parent / "hopper_host"
-PACKAGE = Path(tskernels.__file__).parent
 
 
 def operand(*shape: int) -> Operand:
@@ -42,18 +37,10 @@ def planned(layout: CallLayout, config: Ring, *, gated: bool) -> Launch:
 
 
 def run_here(launch: Launch, folder: Path, inputs: tuple[Tensor, ...], y: Tensor) -> None:
-    """Run the source of the launch on this machine's threads, compiled with its constants."""
+    """Run the source of the launch on this machine's threads."""
     assert isinstance(launch.function, CudaFunction)
-    library = folder / "ring.so"
-    macros = [f"-D{name}={value}" for name, value in launch.function.constants]
-    source = f'-DSOURCE="{PACKAGE / launch.function.source}"'
-    command = ["c++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", source]
-    files = [f"-I{HOST}", str(HOST / "ring_host.cpp"), "-o", str(library)]
-    subprocess.run([*command, *macros, *files], check=True, capture_output=True)
-    run = ctypes.CDLL(str(library)).run
-    run.restype = ctypes.c_bool
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in (*inputs, y)]
-    assert run(*pointers, launch.grid[0]), "an input was read before it was waited for"
+    run = built(launch.function, "ring_host.cpp", folder)
+    assert run(*map(place, (*inputs, y)), launch.grid[0]), "an input was read too early"
 
 
 @pytest.mark.parametrize(

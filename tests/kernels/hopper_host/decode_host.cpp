@@ -3,12 +3,6 @@
 
 #include <thread>
 
-thread_local Index threadIdx, blockIdx;
-thread_local int rank;
-thread_local bool waited;
-Cluster* cluster;
-char memory[1];
-
 #include SOURCE
 
 // False where the newest key of a sequence was read before the kernel had waited for it.

@@ -31,8 +31,8 @@ struct Index {
     unsigned x;
 };
 
-extern thread_local Index threadIdx, blockIdx;
-extern char memory[];
+inline thread_local Index threadIdx, blockIdx;
+inline char memory[1];
 
 struct TensorMap {
     const u16* numbers;
@@ -75,9 +75,9 @@ struct Cluster {
     bool read_early = false;
 };
 
-extern Cluster* cluster;
-extern thread_local int rank;
-extern thread_local bool waited;
+inline Cluster* cluster;
+inline thread_local int rank;
+inline thread_local bool waited;
 
 inline u32 shared_address(const void*) {
     return static_cast<u32>(rank) << 20 | 16;
