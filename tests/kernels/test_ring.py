@@ -60,13 +60,15 @@ def test_the_source_agrees_with_the_product(
     height = 2 * columns if gated else columns
     x, weight = torch.randn(rows, depth).bfloat16(), torch.randn(height, depth).bfloat16()
     added = torch.randn(height).bfloat16()
-    y = torch.full((rows, columns), float("nan")).bfloat16()
+    beyond = torch.full((rows + 1, columns), float("nan")).bfloat16()
+    y = beyond[:rows]
     launch = planned(call(rows, columns, depth, gated=gated, bias=bias), config, gated=gated)
     run_here(launch, tmp_path, (x, weight, added), y)
     wanted = x.double() @ weight.double().T + (added.double() if bias else 0.0)
     if gated:
         wanted = torch.nn.functional.silu(wanted[:, :columns]) * wanted[:, columns:]
     torch.testing.assert_close(y.double(), wanted, rtol=2**-7, atol=1e-3)
+    assert beyond[rows].isnan().all()
 
 
 def test_a_plan_has_the_maps_and_the_memory_that_the_kernel_needs() -> None:
