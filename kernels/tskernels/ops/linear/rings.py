@@ -13,6 +13,9 @@ from tskernels.schema import DType
 ROW_BLOCK = 64
 """Rows of the weight that four warps multiply at once on Hopper."""
 
+_MOST_ROW_BLOCKS = 7
+"""Those whose warps, with the one that feeds the ring, have room in a block of 1,024 threads."""
+
 _BARRIERS = 1024
 """Bytes before a ring, and at most as many for it to begin at a multiple of them."""
 
@@ -63,7 +66,7 @@ class Ring:
 
 def ring_candidates(product: Product) -> Iterator[Ring]:
     """Rings of eight stages or as many as fit, whose blocks fill the GPU about once."""
-    for row_blocks, splits in itertools.product((1, 2, 3, 4, 7), (1, 2, 4)):
+    for row_blocks, splits in itertools.product(range(1, _MOST_ROW_BLOCKS + 1), (1, 2, 4)):
         blocks = Ring(row_blocks, 1, splits).blocks(product)
         tiles = max(1, -(-blocks // _MULTIPROCESSORS))
         for config in _rings(row_blocks, splits, tiles, block_of(product.rows)):
