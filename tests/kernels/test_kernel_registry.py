@@ -124,6 +124,12 @@ def test_the_table_needs_neither_triton_nor_cuda_core() -> None:
     asked = "from tskernels.registry import REGISTRY; print('linear.triton' in REGISTRY.names())"
     done = subprocess.run([sys.executable, "-c", f"{blocked} {asked}"], capture_output=True)
     assert done.stdout == b"True\n", done.stderr
-    missing = "from tskernels.compilers.triton import triton_version; triton_version()"
-    done = subprocess.run([sys.executable, "-c", f"{blocked} {missing}"], capture_output=True)
-    assert b"TS0406" in done.stderr
+    triton = "from tskernels.compilers.triton import triton_version; triton_version()"
+    nvrtc = (
+        "from tskernels.compilers import compile_function; from tskernels.launch import"
+        " CudaFunction; compile_function(CudaFunction('x.cu', 'x', (), 1, 0), 'sm_90')"
+    )
+    for missing, named in ((triton, b"Triton"), (nvrtc, b"NVRTC")):
+        done = subprocess.run([sys.executable, "-c", f"{blocked} {missing}"], capture_output=True)
+        assert b"TS0406" in done.stderr
+        assert named in done.stderr
