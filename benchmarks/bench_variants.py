@@ -1,6 +1,6 @@
 """Decode graphs of several artifacts of one model on this machine's GPU, in turns in one process.
 
-    python -m benchmarks.bench_variants ARTIFACT ARTIFACT... [--rounds 5] [--context 1024]
+    python -m benchmarks.bench_variants ARTIFACT ARTIFACT... [--rounds 5] [--context 1024 1056]
 
 Kernels that are faster alone may be slower in a step, where each begins while the one before it
 ends; and a GPU of another day differs by more than most changes do. Artifacts that are named twice
@@ -62,48 +62,58 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An artifact that is bound, and the logits of its decode programs by their sequences."""
+    """An artifact that is bound."""
 
     name: str
     executor: DeviceExecutor
-    logits: Mapping[int, Tensor]
 
     def program(self, sequences: int) -> int:
         """The number of its decode program of so many sequences."""
         return decode_programs(self.executor.plan)[sequences]
+
+    def decode(self, sequences: int, context: int) -> Tensor:
+        """The logits of such a step, which is then what its graph replays."""
+        batch = decode_batch(self.executor.plan, self.program(sequences), context)
+        self.executor.run(batch)
+        batch = replace(batch, groups=tuple(replace(g, table_deltas=NONE) for g in batch.groups))
+        return self.executor.run(batch).logits.float().clone()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("artifacts", type=Path, nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--context", type=int, nargs="+", default=[1024])
     parser.add_argument("--trust-pack", nargs="*", default=[])
     options = parser.parse_args()
     torch.set_grad_enabled(False)
     shared = SharedWeights()
-    variants = [
-        bound(path, shared, options.context, options.trust_pack) for path in options.artifacts
-    ]
-    for sequences in sorted(variants[0].logits):
-        compared = [v for v in variants if sequences in v.logits]
-        took = in_turns(compared, sequences, options.rounds)
-        for variant, times in zip(compared, took, strict=True):
-            show(sequences, variant, times, compared[0], took[0])
+    variants = [bound(path, shared, options.trust_pack) for path in options.artifacts]
+    for sequences in decode_programs(variants[0].executor.plan):
+        for context in options.context:
+            print(f"batch {sequences} at {context}:")
+            compare(variants, sequences, context, options.rounds)
 
 
-def bound(path: Path, shared: SharedWeights, context: int, trusted: Sequence[str]) -> Variant:
-    """The artifact's executor, once it has run each decode program."""
+def bound(path: Path, shared: SharedWeights, trusted: Sequence[str]) -> Variant:
+    """The artifact's executor."""
     plan = load_plan(path)
     code = load_code(path, read_manifest(path), plan, trusted)
-    executor = DeviceExecutor(plan, 0, shared.of(path, plan), lambda _: LocalCommunicator(), code)
-    logits: dict[int, Tensor] = {}
-    for sequences, index in decode_programs(plan).items():
-        batch = decode_batch(plan, index, context)
-        executor.run(batch)
-        batch = replace(batch, groups=tuple(replace(g, table_deltas=NONE) for g in batch.groups))
-        logits[sequences] = executor.run(batch).logits.float().clone()
-    return Variant(path.name, executor, logits)
+    weights = shared.of(path, plan)
+    return Variant(path.name, DeviceExecutor(plan, 0, weights, lambda _: LocalCommunicator(), code))
+
+
+def compare(variants: Sequence[Variant], sequences: int, context: int, rounds: int) -> None:
+    """Times of the variants' graphs in turns, and what their logits are apart."""
+    logits = [variant.decode(sequences, context) for variant in variants]
+    took = in_turns(variants, sequences, rounds)
+    first = statistics.median(took[0])
+    for variant, found, times in zip(variants, logits, took, strict=True):
+        middle, apart = statistics.median(times), (found - logits[0]).abs().max().item()
+        print(
+            f"    {variant.name:24} {middle:.4f} ms ({min(times):.4f} to {max(times):.4f}),"
+            f" {(middle - first) * 1e3:+7.1f} us, logits differ by up to {apart:.3g}"
+        )
 
 
 def decode_programs(plan: Plan) -> Mapping[int, int]:
@@ -119,21 +129,6 @@ def in_turns(variants: Sequence[Variant], sequences: int, rounds: int) -> list[l
         for variant, times in zip(variants, took, strict=True):
             times.append(variant.executor.replay(variant.program(sequences), REPLAYS))
     return took
-
-
-def show(
-    sequences: int,
-    variant: Variant,
-    times: Sequence[float],
-    first: Variant,
-    first_times: Sequence[float],
-) -> None:
-    middle, apart = statistics.median(times), variant.logits[sequences] - first.logits[sequences]
-    print(
-        f"batch {sequences:3} {variant.name:24} {middle:.4f} ms ({min(times):.4f} to"
-        f" {max(times):.4f}), {(middle - statistics.median(first_times)) * 1e3:+7.1f} us,"
-        f" logits differ by up to {apart.abs().max().item():.3g}"
-    )
 
 
 if __name__ == "__main__":

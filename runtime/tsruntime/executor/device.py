@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tskernels.device import CudaDevice
 from tskernels.ops.sampling.words import DrawKind
 from tsruntime.artifact.budget import budget
 from tsruntime.artifact.launches import DeviceCode, Launches
@@ -42,7 +43,8 @@ class _Stage:
 
     `inputs` are each program's views of it, and `prepare` what its kernels ask of the host then,
     which writes `lists` (and knows its address alone).
-    `ended` has come to pass when the last step has that used it.
+    `drawn` has come to pass when the last step has that used it, and `ended` when its tokens are
+    here.
     """
 
     inputs: tuple[ProgramInputs, ...]
@@ -50,6 +52,7 @@ class _Stage:
     lists: Tensor
     send: Callable[[], None]
     draws: DrawStage
+    drawn: torch.cuda.Event
     ended: torch.cuda.Event
 
 
@@ -74,6 +77,7 @@ class DeviceExecutor:
         device = f"cuda:{index}"
         torch.cuda.set_device(index)
         self._stream = torch.cuda.Stream(index)
+        self._fetches = torch.cuda.Stream(index)  # so that the next step does not wait for a copy
         self.pools = KvPools(plan.kv_cache, device)
         self.tables = tuple(
             PageTable(plan.limits.max_batch, plan.limits.max_pages) for _ in plan.kv_cache.groups
@@ -122,7 +126,7 @@ class DeviceExecutor:
 
     @property
     def stream(self) -> torch.cuda.Stream:
-        """What everything runs on."""
+        """What everything runs on but the copies of what was drawn."""
         return self._stream
 
     def kernels(self, program: int) -> Kernels:
@@ -148,7 +152,7 @@ class DeviceExecutor:
 
     def _launch(self, batch: ForwardBatch, replay: Callable[[CudaGraph], None]) -> Wait:
         """From here on this thread's work goes to the executor's stream."""
-        stage = self._stages[self._turn]
+        stage, before = self._stages[self._turn], self._stages[self._turn - 1]
         self._turn = (self._turn + 1) % len(self._stages)
         stage.ended.synchronize()
         torch.cuda.set_stream(self._stream)
@@ -163,10 +167,14 @@ class DeviceExecutor:
                 prepare()
             stage.draws.send(draws)
             replay(bound.graph)
+            self._stream.wait_event(before.ended)  # its tokens have left where these come to
             replay(bound.draws[draws.kind])
-            stage.draws.fetch(draws)
             output = bound.output
-        stage.ended.record(self._stream)
+        stage.drawn.record(self._stream)
+        self._fetches.wait_event(stage.drawn)
+        if batch.program != NO_PROGRAM:
+            stage.draws.fetch(draws)
+        stage.ended.record(self._fetches)
 
         def wait() -> StepOutput:
             stage.ended.synchronize()
@@ -199,8 +207,9 @@ class DeviceExecutor:
         lists = torch.zeros(self._step_bytes, dtype=torch.uint8, pin_memory=True)
         prepare = tuple(self._binder.preparation(p, buffers, lists) for p in self.plan.programs)
         send = device.copy(self._inputs.flat, buffers.flat)
-        draws, ended = DrawStage(device, self._draws), torch.cuda.Event()
-        return _Stage(inputs, prepare, lists, send, draws, ended)
+        draws = DrawStage(device, CudaDevice(self._fetches), self._draws)
+        drawn, ended = torch.cuda.Event(), torch.cuda.Event()
+        return _Stage(inputs, prepare, lists, send, draws, drawn, ended)
 
     def _bind(
         self, draws: Mapping[DrawKind, int], program: Program, memory: Memory

@@ -69,17 +69,20 @@ def _parts(found: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class DrawStage:
-    """Pinned host memory of one step in flight, for what is told of its draws and what is drawn."""
+    """Pinned host memory of one step in flight, for what is told of its draws and what is drawn.
 
-    def __init__(self, device: CudaDevice, memory: DrawMemory) -> None:
+    What is told is copied on `device`'s stream, what is drawn on that of `fetches`.
+    """
+
+    def __init__(self, device: CudaDevice, fetches: CudaDevice, memory: DrawMemory) -> None:
         self._device, self._memory = device, memory
         self._rows, self._masks = _pinned(memory.rows), _pinned(memory.masks)
         self._past, self._copied = _pinned(memory.past), torch.cuda.Event()
         self._tokens, self._logprobs = _pinned(memory.tokens), _pinned(memory.logprobs)
         self._send_rows = device.copy(memory.rows, self._rows)
         self._send_masks = device.copy(memory.masks, self._masks)
-        self._fetch_tokens = device.copy(self._tokens, memory.tokens)
-        self._fetch_logprobs = device.copy(self._logprobs, memory.logprobs)
+        self._fetch_tokens = fetches.copy(self._tokens, memory.tokens)
+        self._fetch_logprobs = fetches.copy(self._logprobs, memory.logprobs)
 
     def send(self, draws: Draws) -> None:
         """Have the rows' rules on the device, where the kind of draw reads them."""

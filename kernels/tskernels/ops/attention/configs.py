@@ -14,7 +14,7 @@ from tskernels.tuning.table import table
 
 _BLOCKS_WANTED = 512
 """Blocks of a decode launch: some for each multiprocessor, so that they share out evenly."""
-_MOST_SPLITS = 16
+_MOST_SPLITS = 32
 _MOST_JOINED = 16_384
 """Numbers that one block joins in registers."""
 
@@ -42,7 +42,7 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """The keys of a sequence and key head are shared out among `splits` blocks."""
+    """The keys of a sequence and key head are shared out among up to `splits` blocks."""
 
     splits: int
     block_t: int
@@ -154,7 +154,7 @@ def unit_candidates(heads: Heads) -> Iterator[Units]:
 def decode_candidates(heads: Heads) -> Iterator[Decode]:
     """All block sizes worth measuring for one row a sequence of two-byte numbers."""
     for splits, (block_t, warps), stages in itertools.product(
-        (1, 2, 4, 8, 16), ((32, 2), (64, 4), (128, 4), (128, 8)), (2, 3, 4)
+        (1, 2, 4, 8, 16, 32), ((32, 2), (64, 4), (128, 4), (128, 8)), (2, 3, 4)
     ):
         blocks = heads.rows * heads.kv_heads * splits
         if splits <= most_splits(heads) and 128 <= blocks <= 1024:

@@ -150,12 +150,13 @@ def decode(
     t = tl.arange(0, block_t)
     table = tables + sequence.to(tl.int64) * max_pages
     plane: tl.constexpr = kv_heads * page_size * width
-    if early:
-        line = tl.arange(0, lines) * (128 // query.dtype.element_ty.itemsize)
-        at = _keys_at(table, begin, t, end, kv_head, kv_heads, page_size, width, False)
-        ahead = cache + at[:, None] + tl.minimum(line, width - 1)[None, :]
-        prefetch(ahead)
-        prefetch(ahead + plane)
+    if early:  # noqa: SIM102 (known when compiled, and then the rest is left out)
+        if begin < end:
+            line = tl.arange(0, lines) * (128 // query.dtype.element_ty.itemsize)
+            at = _keys_at(table, begin, t, end, kv_head, kv_heads, page_size, width, False)
+            ahead = cache + at[:, None] + tl.minimum(line, width - 1)[None, :]
+            prefetch(ahead)
+            prefetch(ahead + plane)
     wait_for_inputs(early)
     start_dependents(early)  # not before: they ask for weights, which would come before the keys
     if begin < end:

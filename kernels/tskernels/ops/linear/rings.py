@@ -65,7 +65,7 @@ class Ring:
 
 
 def ring_candidates(product: Product) -> Iterator[Ring]:
-    """Rings of eight stages or as many as fit, whose blocks fill the GPU about once."""
+    """Rings of 8, 12 or as many stages as fit, whose blocks fill the GPU about once."""
     for row_blocks, splits in itertools.product(range(1, _MOST_ROW_BLOCKS + 1), (1, 2, 4)):
         blocks = Ring(row_blocks, 1, splits).blocks(product)
         tiles = max(1, -(-blocks // _MULTIPROCESSORS))
@@ -77,8 +77,8 @@ def ring_candidates(product: Product) -> Iterator[Ring]:
 def _rings(row_blocks: int, splits: int, tiles: int, rows: int) -> Iterator[Ring]:
     least = Ring(row_blocks, 1, splits, tiles)
     room = SHARED_BYTES[HOPPER] - least.shared_bytes(rows)
-    most = min(12, 1 + room // least.ring_bytes(rows))
-    for stages in sorted({min(8, most), most}):
+    most = 1 + room // least.ring_bytes(rows)
+    for stages in sorted({min(8, most), min(12, most), most}):
         yield Ring(row_blocks, stages, splits, tiles)
 
 
