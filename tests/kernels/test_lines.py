@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
+from measured_products import measured
 
 from tskernels.compilers import compile_function
 from tskernels.launch import CallLayout, LaunchPlan, Operand
@@ -14,28 +14,16 @@ from tskernels.ops.linear.cuda import plan_product
 from tskernels.ops.linear.product import Product
 from tskernels.ops.linear.scaled_configs import scaled_few_rows, scaled_takes
 from tskernels.schema import DType, TensorType
-from tskernels.tuning.table import table
 
-KEY = re.compile(r"(scaled_)?linear(_silu_mul)? (\w+) (\d+)x(\d+)x(\d+)")
 PRODUCT = Product(8, 6144, 4096, DType.BFLOAT16, False)
 CONFIG = Lines(8, 1, 2, 6)
 BLOCK = (128, 128)
 
 
-def measured() -> list[Product]:
-    """The products of sm_90's table that have such block sizes."""
-    found: list[Product] = []
-    for key, entry in table("sm_90").items():
-        if "tiles" in entry.config:
-            match = KEY.fullmatch(key)
-            assert match is not None
-            scaled, gated, dtype, *sizes = match.groups()
-            block = BLOCK if scaled else None
-            found.append(Product(*map(int, sizes), DType(dtype), gated is not None, block))  # pyright: ignore[reportCallIssue]
-    return found
+LINES = measured(lambda entry: "tiles" in entry and "row_blocks" not in entry)
 
 
-@pytest.mark.parametrize("product", measured(), ids=lambda p: p.key)
+@pytest.mark.parametrize("product", LINES, ids=lambda p: p.key)
 def test_every_measured_product_comes_out_even(product: Product) -> None:
     config = (scaled_few_rows if product.block else few_rows)(product, "sm_90")
     assert isinstance(config, Lines)

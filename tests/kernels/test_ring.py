@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from hopper_source import PACKAGE, built, place
+from measured_products import measured
 from torch import Tensor
 
 from tskernels.compilers import compile_function
@@ -103,6 +104,13 @@ def test_constants_that_do_not_come_out_even_are_refused_by_the_source() -> None
     odd = tuple((k, 4090 if k == "COLUMNS" else v) for k, v in function.constants)
     with pytest.raises(CubinError, match="blocks come out even"):
         compile_function(replace(function, constants=odd), "sm_90")
+
+
+@pytest.mark.parametrize("product", measured(lambda e: "row_blocks" in e), ids=lambda p: p.key)
+def test_every_measured_ring_is_one_that_the_kernel_takes(product: Product) -> None:
+    config = few_rows(product, "sm_90")
+    assert isinstance(config, Ring)
+    assert ring_takes(product, config)
 
 
 def test_every_candidate_is_one_that_the_kernel_takes() -> None:
