@@ -49,13 +49,11 @@ class CudaDevice:
                 raise RuntimeError(f"{cubin.symbol} may not have {cubin.shared_bytes}: {result}")
         return CudaKernel(self._core, self._stream, kernel, cubin)
 
-    def tensor_map(self, matrix: Tensor, box: tuple[int, int]) -> Any:  # noqa: ANN401
-        """What a kernel is told of a matrix to copy boxes of it (see `TensorMap`).
-
-        Of a tensor of more dims, all but the last count its rows.
-        """
+    def tensor_map(self, matrix: Tensor, box: tuple[int, int], columns: int | None = None) -> Any:  # noqa: ANN401
+        """What a kernel is told of a matrix to copy boxes of it (see `TensorMap`)."""
         views, options = _module("cuda.core.utils"), _module("cuda.core._tensor_map")
-        kinds, rows = options.TensorMapDataType, matrix.flatten(0, -2)
+        kinds = options.TensorMapDataType
+        rows = matrix.flatten(0, -2) if columns is None else matrix.view(-1, columns)
         return views.StridedMemoryView.from_any_interface(rows, stream_ptr=-1).as_tensor_map(
             box_dim=box,
             data_type=kinds.BFLOAT16 if matrix.dtype is torch.bfloat16 else kinds.FLOAT16,

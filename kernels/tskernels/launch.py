@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Final, Literal, TypeAlias
 
 from tskernels.schema import AttributeValue, DType, TensorType
@@ -42,6 +44,13 @@ class Operand:
     def dtype(self) -> DType:
         """Element type."""
         return self.type.dtype
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its numbers lie one after another without gaps."""
+        sizes = accumulate(reversed(self.shape), mul, initial=1)
+        steps = zip(reversed(self.strides), reversed(self.shape), sizes, strict=False)
+        return all(stride == step or size == 1 for stride, size, step in steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +155,12 @@ class TensorMap:
 
     A box has rows and columns; its lines are of 128 bytes, whose parts of 16 bytes are exchanged by
     the line's number. The matrix's sizes and strides are the operand's, of whose dims all but the
-    last count rows.
+    last count rows; or its rows have so many `columns`, one after another without gaps.
     """
 
     address: Address
     box: tuple[int, int]
+    columns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def launch(plan: LaunchPlan, case: Case, outputs: tuple[Tensor, ...]) -> None:
     for planned in plan.launches * 2:
         kernel = device.load(compile_function(planned.function, ARCH))
         pointers = [pointer(address) for address in planned.addresses]
-        maps = [device.tensor_map(operand(m.address), m.box) for m in planned.maps]
+        maps = [device.tensor_map(operand(m.address), m.box, m.columns) for m in planned.maps]
         kernel.bind(planned.grid, pointers, early=ARCH in DEPENDENT_LAUNCH, maps=maps)()
     torch.cuda.synchronize()
     assert not counters.any()

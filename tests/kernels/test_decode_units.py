@@ -148,7 +148,7 @@ def test_a_plan_has_the_memory_that_the_kernel_needs() -> None:
     (launch,) = (plan := plan_shares(layout(asked(of).inputs, of), Units(264, 3))).launches
     assert isinstance(launch.function, CudaFunction)
     assert launch.grid == (264, 1, 1)
-    assert [m.box for m in launch.maps] == [(16, 64)]
+    assert [(m.box, m.columns) for m in launch.maps] == [((32, 64), 64)]
     assert launch.function.shared_bytes == 5120 + 3 * 32_768 + 4 * 4 * 130 * 4
     assert plan.scratch_bytes == 264 * 2 * 4 * 130 * 4
     assert plan.counter_bytes == 2 * 8 * 4
@@ -169,12 +169,14 @@ def test_calls_that_the_kernel_cannot_take_are_left_to_another() -> None:
     assert by_units(call)
     cache = replace(call.input(1), alignment=8)
     assert not by_units(replace(call, inputs=(call.inputs[0], cache, *call.inputs[2:])))
+    apart = replace(call.input(1), strides=(1 << 20, *call.input(1).strides[1:]))
+    assert not by_units(replace(call, inputs=(call.inputs[0], apart, *call.inputs[2:])))
 
 
 def test_every_candidate_fits_as_often_as_it_should() -> None:
     for group, width in ((4, 128), (8, 64), (8, 128), (1, 128)):
         heads = Heads(64, 8, group, width, DType.BFLOAT16)
         for config in unit_candidates(heads):
-            resident = config.blocks // 132
+            resident = -(-config.blocks // 132)
             assert resident * (config.shared_bytes(heads) + 1024) <= 228 * 1024
             assert config.stages >= 2

@@ -53,7 +53,9 @@ class Stopwatch:
                         for a in launch.addresses
                     ]
                     maps = [
-                        self._device.tensor_map(places[m.address.space][m.address.index], m.box)
+                        self._device.tensor_map(
+                            places[m.address.space][m.address.index], m.box, m.columns
+                        )
                         for m in launch.maps
                     ]
                     kernel.bind(launch.grid, pointers, early=self._early, maps=maps)()

@@ -106,7 +106,7 @@ class Binder:
                 [self._pointer(address, operands) for address in launch.addresses],
                 early=launch.early,
                 maps=[
-                    self.device.tensor_map(_operand(m.address, operands), m.box)
+                    self.device.tensor_map(_operand(m.address, operands), m.box, m.columns)
                     for m in launch.maps
                 ],
             )

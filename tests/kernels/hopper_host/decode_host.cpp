@@ -1,6 +1,7 @@
 // Runs decode attention on this machine, block by block, in any order of blocks.
 #include "device.h"
 
+#include <algorithm>
 #include <thread>
 
 #include SOURCE
@@ -9,14 +10,15 @@
 extern "C" bool run(const u16* cache, int rows, const u16* query, const int* tables,
                     const int* lengths, const int* starts, const u16* sinks, u16* y, float* partial,
                     int* counters, const int* order) {
-    std::vector<char> late(rows);
+    std::vector<char> late(rows * kParts);
     for (int s = 0; s < SEQUENCES; s++) {
         const int newest = lengths[s] - 1, page = tables[s * MAX_PAGES + newest / PAGE];
         for (int head = 0; head < 2 * KV_HEADS && starts[s + 1] > starts[s]; head++) {
-            late[(page * 2 * KV_HEADS + head) * PAGE + newest % PAGE] = 1;
+            const int row = (page * 2 * KV_HEADS + head) * PAGE + newest % PAGE;
+            std::fill_n(late.begin() + row * kParts, kParts, 1);
         }
     }
-    const TensorMap map = {cache, rows, WIDTH, WIDTH, kBox, late.data()};
+    const TensorMap map = {cache, rows * kParts, 64, 64, kBox * kParts, late.data()};
     bool early = false;
     for (int i = 0; i < BLOCKS; i++) {
         Cluster here(1, kWorkers + 32);

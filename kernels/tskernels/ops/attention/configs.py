@@ -142,13 +142,17 @@ _MOST_SEQUENCES = 480
 
 
 def unit_candidates(heads: Heads) -> Iterator[Units]:
-    """One or two blocks a multiprocessor, with as large a ring as fits."""
+    """One or two blocks a multiprocessor, or some fewer, with as large a ring as fits.
+
+    A power of two shares out the keys of as many sequences of one length without a rest.
+    """
     for blocks in (1, 2):
         stage = Units(1, 1).shared_bytes(heads) - Units(1, 0).shared_bytes(heads)
         room = SHARED_BYTES[HOPPER] // blocks - 1024 - Units(1, 0).shared_bytes(heads)
         most = min(8, room // stage)
         for stages in sorted({max(2, most - 1), most}):
             yield Units(_MULTIPROCESSORS * blocks, stages)
+        yield Units(128 * blocks, most)
 
 
 def decode_candidates(heads: Heads) -> Iterator[Decode]:

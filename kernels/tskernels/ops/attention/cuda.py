@@ -75,7 +75,7 @@ def by_units(call: CallLayout) -> bool:
     """Whether Hopper's kernel takes the call, whose cache the copy engine must be able to read."""
     cache, sequences = call.input(1), call.input(3).shape[0]
     fits = takes_units(heads_of(call), cache.shape[3], sequences)
-    return fits and cache.alignment % ALIGNED == 0
+    return fits and cache.alignment % ALIGNED == 0 and cache.contiguous
 
 
 def plan_shares(call: CallLayout, config: Shares) -> LaunchPlan:
@@ -115,7 +115,9 @@ def _units(call: CallLayout, config: Units) -> LaunchPlan:
         scratch(DType.FLOAT32),
         counters(),
     )
-    maps = (TensorMap(Address("input", 1), (min(page_size, UNIT), _LINE // heads.dtype.itemsize)),)
+    line = _LINE // heads.dtype.itemsize
+    lines = min(page_size, UNIT) * heads.width // line
+    maps = (TensorMap(Address("input", 1), (lines, line), line),)
     addresses = tuple(p.address for p in parameters)
     left = config.blocks * 2 * heads.group * (heads.width + 2) * 4
     return LaunchPlan(

@@ -14,8 +14,9 @@
 #include "sums.h"
 
 // Four warps: all units of a share, in the order in which they come.
-__device__ __forceinline__ void attend(const Inputs& in, u32 shared, int begin, int end, int all) {
-    Place place = place_of(shared, begin);
+__device__ __forceinline__ void attend(const Inputs& in, u32 shared, const Beginning& begins,
+                                       int begin, int end) {
+    Place place = place_of(shared, begins, begin);
     Sums sums;
     int had = 0;
     for (int unit = begin; unit < end; unit++) {
@@ -31,7 +32,7 @@ __device__ __forceinline__ void attend(const Inputs& in, u32 shared, int begin, 
         }
         had++;
         if (place.step == place.units - 1 || unit == end - 1) {
-            finish(sums, in, shared, place, unit - place.step, had, all);
+            finish(sums, in, shared, place, unit - place.step, had, begins.all);
             had = 0;
         }
         if (unit + 1 < end) {
@@ -54,11 +55,12 @@ extern "C" __global__ void __launch_bounds__(kWorkers + 32)
         }
         barriers_ready();
     }
-    const int all = count_units(in, shared), block = static_cast<int>(blockIdx.x);
-    const int begin = share_of(block, all), end = share_of(block + 1, all);
+    const int block = static_cast<int>(blockIdx.x);
+    const Beginning begins = count_units(in, shared, block);
+    const int begin = share_of(block, begins.all), end = share_of(block + 1, begins.all);
     if (threadIdx.x / 32 == kWarps) {
         if (threadIdx.x % 32 == 0 && begin < end) {
-            feed(&cache, in, shared, begin, end);
+            feed(&cache, in, shared, begins, begin, end);
         }
         return;
     }
@@ -67,6 +69,6 @@ extern "C" __global__ void __launch_bounds__(kWorkers + 32)
         start_dependents();
     }
     if (begin < end) {
-        attend(in, shared, begin, end, all);
+        attend(in, shared, begins, begin, end);
     }
 }

@@ -30,10 +30,11 @@ __device__ __forceinline__ void start(Sums& sums, const Inputs& in, const Place&
     }
 }
 
-// Where 8 numbers from `column` on of a key's or value's row lie: lines have their parts exchanged.
+// Where 8 numbers from `column` on of a key's or value's row lie, which has kParts lines: lines
+// have their parts exchanged by their number.
 __device__ __forceinline__ u32 part_at(u32 tiles, int row, int column) {
-    const u32 line = tiles + column / 64 * kTile + row * 128;
-    return line + ((column % 64 / 8 ^ row % 8) << 4);
+    const int line = row * kParts + column / 64;
+    return tiles + line * 128 + ((column % 64 / 8 ^ line % 8) << 4);
 }
 
 // Scores of the warp's 16 keys for head lane / 4, of each eight keys two.
@@ -184,17 +185,29 @@ __device__ __forceinline__ bool is_last(const Inputs& in, u32 shared, const Plac
     return get_number(shared + kLast) != 0;
 }
 
+constexpr int kTogether = 8;
+
 // What all blocks left of the item whose units begin at `first` of `all`.
 __device__ __forceinline__ Share share_of_blocks(const Inputs& in, int first, int units, int all,
                                                  int g, int column) {
     Share joined = {0.0f, kNone, 0.0f};
-    for (int block = block_of(first, all); block <= block_of(first + units - 1, all); block++) {
-        const int begin = share_of(block, all);
-        if (begin == share_of(block + 1, all)) {
-            continue; // there are fewer units than blocks
+    const int last = block_of(first + units - 1, all);
+    for (int from = block_of(first, all); from <= last; from += kTogether) {
+        Share shares[kTogether]; // on their way at once
+#pragma unroll
+        for (int i = 0; i < kTogether; i++) {
+            const int begin = share_of(from + i, all), end = share_of(from + i + 1, all);
+            shares[i] = {0.0f, kNone, 0.0f};
+            if (from + i <= last && begin < end) { // there may be fewer units than blocks
+                const float* row = left_by(in, from + i, begin >= first, g);
+                shares[i] = {read_new(row + column), read_new(row + WIDTH),
+                             read_new(row + WIDTH + 1)};
+            }
         }
-        const float* row = left_by(in, block, begin >= first, g);
-        join(joined, {read_new(row + column), read_new(row + WIDTH), read_new(row + WIDTH + 1)});
+#pragma unroll
+        for (int i = 0; i < kTogether; i++) {
+            join(joined, shares[i]);
+        }
     }
     return joined;
 }

@@ -13,12 +13,13 @@ constexpr int kBoxes = kUnit / kBox;
 constexpr int kWarps = 4;
 constexpr int kWorkers = 32 * kWarps;
 // Offsets: barriers of stages that are full and of those read, whether this block is an item's
-// last, units of each sequence and key head, where a sequence's units end, and the ring.
+// last, where the block begins (see `Beginning`), units of each sequence and key head, and the
+// ring.
 constexpr int kFull = 0;
 constexpr int kRead = 8 * STAGES;
 constexpr int kLast = 16 * STAGES;
+constexpr int kBeginning = kLast + 8;
 constexpr int kUnits = 256;
-constexpr int kEnds = kUnits + 4 * SEQUENCES;
 constexpr int kRing = 4096;
 constexpr int kSums = kRing + STAGES * kStage; // of each warp: GROUP rows of sums, top and weight
 constexpr int kRow = WIDTH + 2;
@@ -27,7 +28,8 @@ constexpr float kNone = -3.0e38f; // less than any score
 
 static_assert(WIDTH % 64 == 0 && WIDTH <= 128 && GROUP <= 8, "the sums have room in registers");
 static_assert(PAGE >= 8 && (PAGE & (PAGE - 1)) == 0, "pages come out even");
-static_assert(kLast + 8 <= kUnits && kEnds + 4 * SEQUENCES <= kRing, "the offsets are apart");
+static_assert(kBeginning + 16 <= kUnits && kUnits + 4 * SEQUENCES <= kRing,
+              "the offsets are apart");
 
 struct Inputs {
     const u16* query;
@@ -62,37 +64,49 @@ __device__ __forceinline__ int units_at(u32 shared, int sequence) {
     return get_number(shared + kUnits + 4 * sequence);
 }
 
-// All threads: how many units each sequence has, and which of all are its last; returns how many
-// there are.
-__device__ __forceinline__ int count_units(const Inputs& in, u32 shared) {
+// What all threads know of the units: how many there are, and, if the block has any, the sequence
+// of its first one and that sequence's first one.
+struct Beginning {
+    int all, sequence, first;
+};
+
+// The first unit of a block's share of all.
+__device__ __forceinline__ int share_of(int block, int all) {
+    return static_cast<int>(static_cast<long long>(block) * all / BLOCKS);
+}
+
+// All threads: count the units of each sequence, and find where the block begins.
+__device__ __forceinline__ Beginning count_units(const Inputs& in, u32 shared, int block) {
     for (int s = threadIdx.x; s < SEQUENCES; s += kWorkers + 32) {
         put_number(shared + kUnits + 4 * s, units_of(in, s));
     }
     __syncthreads();
     for (int s = threadIdx.x; s < SEQUENCES; s += kWorkers + 32) {
-        int end = 0;
-#pragma unroll 8
-        for (int before = 0; before <= s; before++) {
-            end += units_at(shared, before) * KV_HEADS;
+        int first = 0, all = 0;
+#pragma unroll 16
+        for (int other = 0; other < SEQUENCES; other++) {
+            const int units = units_at(shared, other) * KV_HEADS;
+            first += other < s ? units : 0;
+            all += units;
         }
-        put_number(shared + kEnds + 4 * s, end);
+        const int unit = share_of(block, all), own = units_at(shared, s) * KV_HEADS;
+        if (first <= unit && unit < first + own) {
+            put_number(shared + kBeginning + 4, s);
+            put_number(shared + kBeginning + 8, first);
+        }
+        if (s == 0) {
+            put_number(shared + kBeginning, all);
+        }
     }
     __syncthreads();
-    return get_number(shared + kEnds + 4 * (SEQUENCES - 1));
+    return {get_number(shared + kBeginning), get_number(shared + kBeginning + 4),
+            get_number(shared + kBeginning + 8)};
 }
 
-// The place of unit number `unit` of all; there must be one.
-__device__ __forceinline__ Place place_of(u32 shared, int unit) {
-    int sequence = 0, begin = 0;
-#pragma unroll 8
-    for (int s = 0; s < SEQUENCES; s++) {
-        const int end = get_number(shared + kEnds + 4 * s);
-        if (end <= unit) {
-            sequence = s + 1, begin = end;
-        }
-    }
-    const int units = units_at(shared, sequence);
-    return {sequence, (unit - begin) / units, (unit - begin) % units, units};
+// The place of the block's first unit, which is number `unit` of all; there must be one.
+__device__ __forceinline__ Place place_of(u32 shared, const Beginning& begins, int unit) {
+    const int units = units_at(shared, begins.sequence), past = unit - begins.first;
+    return {begins.sequence, past / units, past % units, units};
 }
 
 // Goes on to the next unit, which there must be.
@@ -107,11 +121,6 @@ __device__ __forceinline__ void advance(u32 shared, Place& place) {
             place.units = units_at(shared, ++place.sequence);
         } while (place.units == 0);
     }
-}
-
-// The first unit of a block's share of all.
-__device__ __forceinline__ int share_of(int block, int all) {
-    return static_cast<int>(static_cast<long long>(block) * all / BLOCKS);
 }
 
 // The block whose share has the unit.
@@ -148,7 +157,8 @@ __device__ __forceinline__ Pages pages_of(const Inputs& in, const Place& place) 
     return pages;
 }
 
-// Has the copy engine fetch the keys and values of a unit that are asked, in whole boxes.
+// Has the copy engine fetch the keys and values of a unit that are asked, in whole boxes: what lies
+// together in memory at once, whose order counts (docs/performance.md).
 __device__ __forceinline__ void copy_unit(const TensorMap* cache, const Pages& pages, int first,
                                           int head, u32 stage, u32 full, u64 policy) {
     int boxes = 0;
@@ -165,10 +175,8 @@ __device__ __forceinline__ void copy_unit(const TensorMap* cache, const Pages& p
         for (int half = 0; half < 2; half++) { // keys, values
             const int row =
                 ((pages.of[box] * 2 + half) * KV_HEADS + head) * PAGE + (first + box * kBox) % PAGE;
-            for (int part = 0; part < kParts; part++) {
-                const u32 tile = stage + (half * kParts + part) * kTile;
-                copy_box(tile + box * kBox * 128, cache, part * 64, row, full, policy);
-            }
+            const u32 tile = stage + half * kParts * kTile;
+            copy_box(tile + box * kBox * kParts * 128, cache, 0, row * kParts, full, policy);
         }
     }
 }
@@ -176,9 +184,9 @@ __device__ __forceinline__ void copy_unit(const TensorMap* cache, const Pages& p
 // One thread: fetches the units of a share. The newest key of a sequence is written by the kernels
 // before; all others were there before the first one began.
 __device__ __forceinline__ void feed(const TensorMap* cache, const Inputs& in, u32 shared,
-                                     int begin, int end) {
+                                     const Beginning& begins, int begin, int end) {
     const u64 once = read_once();
-    Place place = place_of(shared, begin);
+    Place place = place_of(shared, begins, begin);
     Pages pages = pages_of(in, place);
     bool waited = !EARLY;
     for (int i = 0; i < end - begin; i++) {
