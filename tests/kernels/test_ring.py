@@ -121,6 +121,7 @@ def test_every_candidate_is_one_that_the_kernel_takes() -> None:
             assert config.shared_bytes(block_of(rows)) <= 232_448
             planned(call(rows, 6144, 4096, gated=False), config, gated=False)
     assert not list(ring_candidates(Product(64, 48, 64, DType.BFLOAT16, gated=False)))
+    assert not list(ring_candidates(Product(8, 6144, 4096, DType.BFLOAT16, gated=False)))
     assert not ring_takes(Product(64, 100, 4096, DType.BFLOAT16, gated=False), Ring(1, 4, 1))
     assert not ring_takes(Product(64, 128, 4128, DType.BFLOAT16, gated=False), Ring(1, 4, 1))
     assert not ring_takes(Product(64, 128, 4096, DType.FLOAT32, gated=False), Ring(1, 4, 1))

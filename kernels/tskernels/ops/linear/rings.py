@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tskernels.capabilities import HOPPER, SHARED_BYTES
-from tskernels.ops.linear.product import LINE, MOST_ROWS, Product, block_of
+from tskernels.ops.linear.product import LINE, MOST_LINES, MOST_ROWS, Product, block_of
 from tskernels.schema import DType
 
 ROW_BLOCK = 64
@@ -65,7 +65,12 @@ class Ring:
 
 
 def ring_candidates(product: Product) -> Iterator[Ring]:
-    """Rings of 8, 12 or as many stages as fit, whose blocks fill the GPU about once."""
+    """Rings of 8, 12 or as many stages as fit, whose blocks fill the GPU about once.
+
+    None for rows that `Lines` takes: as fast alone, they lose in a step (docs/performance.md).
+    """
+    if product.rows <= MOST_LINES:
+        return
     for row_blocks, splits in itertools.product(range(1, _MOST_ROW_BLOCKS + 1), (1, 2, 4)):
         blocks = Ring(row_blocks, 1, splits).blocks(product)
         tiles = max(1, -(-blocks // _MULTIPROCESSORS))
