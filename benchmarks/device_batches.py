@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tsruntime.artifact.schema import Plan
 from tsruntime.executor.batch import ForwardBatch, GroupBatch
@@ -15,27 +16,28 @@ NONE: Final = np.empty((0, 3), np.int32)
 
 def decode_batch(plan: Plan, index: int, context: int) -> ForwardBatch:
     """As many sequences as the program takes, each with `context` tokens, its pages its own."""
-    program, size = plan.programs[index], plan.kv_cache.page_size
-    count = program.sequences
-    pages = -(-context // size)
-    own = 1 + np.arange(count * pages, dtype=np.int32).reshape(count, pages) % (
-        plan.kv_cache.pages - 1
-    )
-    slots = np.arange(count, dtype=np.int32)
-    deltas = np.stack(
-        [np.repeat(slots, pages), np.tile(np.arange(pages, dtype=np.int32), count), own.ravel()], 1
-    ).astype(np.int32)
-    place = own[:, (context - 1) // size] * size + (context - 1) % size
+    return decodes(plan, index, np.full(plan.programs[index].sequences, context, np.int32))
+
+
+def decodes(plan: Plan, index: int, lengths: NDArray[np.int32]) -> ForwardBatch:
+    """A decode step of sequences with so many tokens each, and each its own pages."""
+    size, count = plan.kv_cache.page_size, len(lengths)
+    slots, pages = np.arange(count, dtype=np.int32), -(-lengths // size)
+    ends, page = np.cumsum(pages), np.arange(int(pages.sum()))
+    numbers = 1 + page % (plan.kv_cache.pages - 1)
+    order = page - np.repeat(ends - pages, pages)
+    deltas = np.stack([np.repeat(slots, pages), order, numbers], 1).astype(np.int32)
+    place = numbers[ends - 1] * size + (lengths - 1) % size
     none = np.empty(0, np.int32)
     group = GroupBatch(place.astype(np.int32), deltas, none.reshape(0, 2), none)
     return ForwardBatch(
         0,
         index,
         slots,
-        np.full(count, context, np.int32),
+        lengths,
         np.arange(count + 1, dtype=np.int32),
         (np.arange(count, dtype=np.int32) * 7919) % plan.vocab_size,
-        np.full(count, context - 1, np.int32),
+        (lengths - 1).astype(np.int32),
         (group,) * len(plan.kv_cache.groups),
     )
 
