@@ -10,6 +10,7 @@ import importlib
 from pathlib import Path
 from typing import Any, Final
 
+from tskernels.capabilities import SHARED_BYTES
 from tskernels.cubin import CompilerMissing, Cubin, CubinError
 from tskernels.launch import CudaFunction
 
@@ -19,8 +20,15 @@ _PACKAGE: Final = Path(__file__).parents[1]
 def compile_cuda(function: CudaFunction, arch: str) -> Cubin:
     """The cubin of `function` for `arch`, such as `sm_90`, with what that one alone has.
 
-    CompilerMissing without NVRTC; CubinError where the function does not compile.
+    CompilerMissing without NVRTC; CubinError where the function does not compile, or needs more
+    than the GPU has.
     """
+    if function.shared_bytes > SHARED_BYTES[arch]:
+        raise CubinError(
+            f"{function.name} of {function.source} takes {function.shared_bytes} bytes of shared"
+            f" memory, but a block has {SHARED_BYTES[arch]} on {arch}",
+            remedy="pin another kernel, or give this one a smaller ring",
+        )
     core, file = _core(), _PACKAGE / function.source
     options = core.ProgramOptions(
         arch=f"{arch}a",
