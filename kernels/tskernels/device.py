@@ -58,7 +58,7 @@ class CudaDevice:
             box_dim=box,
             data_type=kinds.BFLOAT16 if matrix.dtype is torch.bfloat16 else kinds.FLOAT16,
             swizzle=options.TensorMapSwizzle.SWIZZLE_128B,
-            l2_promotion=options.TensorMapL2Promotion.L2_256B,
+            l2_promotion=options.TensorMapL2Promotion.NONE,
         )
 
     def copy(self, target: Tensor, source: Tensor) -> Callable[[], None]:
