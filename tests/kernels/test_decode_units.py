@@ -13,6 +13,7 @@ from hopper_source import built, place
 from torch import Tensor
 
 from tskernels.compilers import compile_function
+from tskernels.cubin import CubinError
 from tskernels.launch import ALIGNED, CallLayout, CudaFunction, LaunchPlan, Operand
 from tskernels.ops.attention.configs import Heads, Units, takes_units, unit_candidates
 from tskernels.ops.attention.cuda import by_units, plan_shares
@@ -155,6 +156,13 @@ def test_a_plan_has_the_memory_that_the_kernel_needs() -> None:
     assert compile_function(launch.function, "sm_90").symbol == "decode"
 
 
+def test_a_ring_larger_than_a_block_may_have_is_refused_when_compiled() -> None:
+    of = Sequences((64, 64), 8, 4, 128, 16)
+    (launch,) = plan_shares(layout(asked(of).inputs, of), Units(132, 7)).launches
+    with pytest.raises(CubinError, match="takes 242816 bytes of shared memory.* 232448 on sm_90"):
+        compile_function(launch.function, "sm_90")
+
+
 def test_calls_that_the_kernel_cannot_take_are_left_to_another() -> None:
     heads = Heads(64, 8, 4, 128, DType.BFLOAT16)
     assert takes_units(heads, 64, 64)
@@ -169,6 +177,9 @@ def test_calls_that_the_kernel_cannot_take_are_left_to_another() -> None:
     assert by_units(call)
     cache = replace(call.input(1), alignment=8)
     assert not by_units(replace(call, inputs=(call.inputs[0], cache, *call.inputs[2:])))
+    query = call.input(0)
+    for odd in (replace(query, alignment=2), replace(query, strides=(513, 128, 1))):
+        assert not by_units(replace(call, inputs=(odd, *call.inputs[1:])))
     apart = replace(call.input(1), strides=(1 << 20, *call.input(1).strides[1:]))
     assert not by_units(replace(call, inputs=(call.inputs[0], apart, *call.inputs[2:])))
 

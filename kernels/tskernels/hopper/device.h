@@ -120,6 +120,11 @@ __device__ __forceinline__ int add_counted(int* counter, int more) {
     return before;
 }
 
+// Two neighbours, the first one at an even place.
+__device__ __forceinline__ u32 read_pair(const u16* address) {
+    return *reinterpret_cast<const u32*>(address);
+}
+
 // What another block has written.
 __device__ __forceinline__ float read_new(const float* address) {
     float value;

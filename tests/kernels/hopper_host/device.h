@@ -260,6 +260,13 @@ inline Four get_shared(u32 address, int block) {
     return at<Four>(static_cast<u32>(block) << 20 | (address & 0xFFFFF));
 }
 
+inline u32 read_pair(const u16* address) {
+    cluster->read_early |= !waited;
+    u32 pair;
+    std::memcpy(&pair, address, 4);
+    return pair;
+}
+
 inline float widened(u16 number) {
     const u32 word = static_cast<u32>(number) << 16;
     float wide;

@@ -84,6 +84,13 @@ _BEFORE_RING = 5120
 
 _MULTIPROCESSORS = 132
 
+_FEWEST_ITEMS = 64
+"""Key heads of sequences from which equal shares are faster or as fast, and far faster where
+lengths differ (docs/performance.md)."""
+_UNIT_BLOCKS = 256
+_UNIT_BYTES = 32_768
+"""Of keys on their way in a block's ring, and as many of values."""
+
 Shares: TypeAlias = Decode | Units
 """How the keys of sequences with one row are shared out among blocks."""
 
@@ -99,6 +106,8 @@ def decode(heads: Heads, arch: str, *, by_units: bool = False) -> Shares:
             return Decode(**measured.config)
         if by_units:
             return Units(**measured.config)
+    if by_units and heads.rows * heads.kv_heads >= _FEWEST_ITEMS:
+        return Units(_UNIT_BLOCKS, _UNIT_BYTES // (UNIT * heads.width * heads.dtype.itemsize))
     wanted = next_power_of_two(_BLOCKS_WANTED // (heads.rows * heads.kv_heads))
     splits = max(1, min(wanted, most_splits(heads)))
     wide = heads.dtype is DType.FLOAT32
@@ -142,7 +151,7 @@ _MOST_SEQUENCES = 480
 
 
 def unit_candidates(heads: Heads) -> Iterator[Units]:
-    """One or two blocks a multiprocessor, or some fewer, with as large a ring as fits.
+    """One or two blocks a multiprocessor, or some fewer, with as large a ring as fits, or less.
 
     A power of two shares out the keys of as many sequences of one length without a rest.
     """
@@ -150,9 +159,8 @@ def unit_candidates(heads: Heads) -> Iterator[Units]:
         stage = Units(1, 1).shared_bytes(heads) - Units(1, 0).shared_bytes(heads)
         room = SHARED_BYTES[HOPPER] // blocks - 1024 - Units(1, 0).shared_bytes(heads)
         most = min(8, room // stage)
-        for stages in sorted({max(2, most - 1), most}):
-            yield Units(_MULTIPROCESSORS * blocks, stages)
-        yield Units(128 * blocks, most)
+        for each, stages in itertools.product((_MULTIPROCESSORS, 128), {max(2, most - 1), most}):
+            yield Units(each * blocks, stages)
 
 
 def decode_candidates(heads: Heads) -> Iterator[Decode]:

@@ -72,10 +72,14 @@ def plan_decode(call: CallLayout) -> LaunchPlan:
 
 
 def by_units(call: CallLayout) -> bool:
-    """Whether Hopper's kernel takes the call, whose cache the copy engine must be able to read."""
-    cache, sequences = call.input(1), call.input(3).shape[0]
+    """Whether Hopper's kernel takes the call.
+
+    The copy engine must be able to read its cache, and a thread two neighbours of its query.
+    """
+    query, cache, sequences = call.input(0), call.input(1), call.input(3).shape[0]
     fits = takes_units(heads_of(call), cache.shape[3], sequences)
-    return fits and cache.alignment % ALIGNED == 0 and cache.contiguous
+    pairs = query.alignment % 4 == 0 and all(stride % 2 == 0 for stride in query.strides[:2])
+    return fits and pairs and cache.alignment % ALIGNED == 0 and cache.contiguous
 
 
 def plan_shares(call: CallLayout, config: Shares) -> LaunchPlan:

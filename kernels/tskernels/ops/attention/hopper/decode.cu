@@ -13,15 +13,17 @@
 // WINDOW (0: none), HAS_SINKS, SCALE (of scores as powers of two), EARLY, and HALF for float16.
 #include "sums.h"
 
-// Four warps: all units of a share, in the order in which they come.
+// Four warps: all units of a share, in the order in which they come. An item's query is asked for
+// before the item that comes before it is ended.
 __device__ __forceinline__ void attend(const Inputs& in, u32 shared, const Beginning& begins,
                                        int begin, int end) {
     Place place = place_of(shared, begins, begin);
+    Query query = query_of(in, place);
     Sums sums;
     int had = 0;
     for (int unit = begin; unit < end; unit++) {
         if (had == 0) {
-            start(sums, in, place);
+            start(sums, query);
         }
         const int i = unit - begin, slot = i % STAGES;
         barrier_wait(shared + kFull + 8 * slot, (i / STAGES) & 1);
@@ -31,12 +33,17 @@ __device__ __forceinline__ void attend(const Inputs& in, u32 shared, const Begin
             barrier_arrive(shared + kRead + 8 * slot);
         }
         had++;
-        if (place.step == place.units - 1 || unit == end - 1) {
-            finish(sums, in, shared, place, unit - place.step, had, begins.all);
-            had = 0;
-        }
+        const Place now = place;
+        const bool ends = now.step == now.units - 1 || unit == end - 1;
         if (unit + 1 < end) {
             advance(shared, place);
+            if (ends) {
+                query = query_of(in, place);
+            }
+        }
+        if (ends) {
+            finish(sums, in, shared, now, unit - now.step, had, begins.all);
+            had = 0;
         }
     }
 }

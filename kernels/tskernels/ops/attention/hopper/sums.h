@@ -3,27 +3,36 @@
 
 #include "units.h"
 
-// What a warp has of an item: of query head lane / 4, in each lane a quarter of its keys' weight.
-struct Sums {
-    u32 query[WIDTH / 16][2];
-    float top, weight;
-    float total[WIDTH / 8][4]; // of each eight numbers two, in the first two; the others are unused
+// Query head lane / 4 of an item, as the matrix units take it; zeros beyond GROUP.
+struct Query {
+    u32 pairs[WIDTH / 16][2];
 };
 
-__device__ __forceinline__ void start(Sums& sums, const Inputs& in, const Place& place) {
+__device__ __forceinline__ Query query_of(const Inputs& in, const Place& place) {
     const int lane = threadIdx.x % 32, g = lane / 4;
     const u16* row = in.query + static_cast<u64>(in.starts[place.sequence]) * QUERY_ROW +
                      (place.head * GROUP + g) * QUERY_HEAD + lane % 4 * 2;
-    sums.top = kNone, sums.weight = 0.0f;
+    Query query;
 #pragma unroll
     for (int k = 0; k < WIDTH / 16; k++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const u16* pair = row + k * 16 + half * 8;
-            sums.query[k][half] =
-                g < GROUP ? static_cast<u32>(pair[0]) | static_cast<u32>(pair[1]) << 16 : 0u;
+            query.pairs[k][half] = g < GROUP ? read_pair(row + k * 16 + half * 8) : 0u;
         }
     }
+    return query;
+}
+
+// What a warp has of an item: of query head lane / 4, in each lane a quarter of its keys' weight.
+struct Sums {
+    Query query;
+    float top, weight;
+    float total[WIDTH / 8][4]; // of each eight numbers two, in the first two; the others are unused
+};
+
+__device__ __forceinline__ void start(Sums& sums, const Query& query) {
+    sums.query = query;
+    sums.top = kNone, sums.weight = 0.0f;
 #pragma unroll
     for (int n = 0; n < WIDTH / 8; n++) {
         sums.total[n][0] = sums.total[n][1] = sums.total[n][2] = sums.total[n][3] = 0.0f;
@@ -45,8 +54,8 @@ __device__ __forceinline__ void score(const Sums& sums, u32 keys, float (&scores
     for (int k = 0; k < WIDTH / 16; k++) {
         u32 key[4];
         load_matrices(part_at(keys, row, k * 16 + column), key);
-        mma(scores[0], sums.query[k][0], sums.query[k][1], key[0], key[1]);
-        mma(scores[1], sums.query[k][0], sums.query[k][1], key[2], key[3]);
+        mma(scores[0], sums.query.pairs[k][0], sums.query.pairs[k][1], key[0], key[1]);
+        mma(scores[1], sums.query.pairs[k][0], sums.query.pairs[k][1], key[2], key[3]);
     }
 }
 
