@@ -23,8 +23,8 @@ from tskernels.errors import TsError
 from tskernels.launch import CallLayout, Compiled, LaunchPlan, Operand
 from tskernels.op import resolve_attributes
 from tskernels.ops import OPS
-from tskernels.ops.attention.configs import decode_candidates, rows_candidates, unit_candidates
-from tskernels.ops.attention.cuda import by_units, heads_of, plan_shares, plan_tiles
+from tskernels.ops.attention.configs import decode_candidates, rows_candidates
+from tskernels.ops.attention.cuda import heads_of, plan_shares, plan_tiles
 from tskernels.ops.linear.configs import candidates
 from tskernels.ops.linear.cuda import plan_product
 from tskernels.ops.linear.product import Product
@@ -200,9 +200,7 @@ def _attention(op: Op, values: dict[str, Value], arch: str) -> Problem:
     call = CallLayout(tuple(operands), (_operand(values[op.outputs[0]]),), attributes, arch)
     heads = heads_of(call)
     if decodes:
-        units = unit_candidates(heads) if by_units(call) and arch == HOPPER else ()
-        shared_out = (*decode_candidates(heads), *units)
-        made = [(asdict(c), plan_shares(call, c)) for c in shared_out]
+        made = [(asdict(c), plan_shares(call, c)) for c in decode_candidates(heads)]
     else:
         made = [(asdict(c), plan_tiles(call, c)) for c in rows_candidates()]
     length = _CONTEXT if decodes else heads.rows

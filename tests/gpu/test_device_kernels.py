@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from decode_cases import Sequences, asked
+from decode_cases import layout as decode_layout
 from kernel_cases import Case, seed
 from kernel_checks import TOLERANCE, assert_close, expected, outputs_of
 from torch import Tensor
@@ -13,7 +15,8 @@ from triton_runs import Run, layout, runs
 
 from tskernels.compilers import compile_function
 from tskernels.device import CudaDevice, cuda_arch
-from tskernels.launch import DEPENDENT_LAUNCH, Address, LaunchPlan
+from tskernels.launch import DEPENDENT_LAUNCH, Address, CudaFunction, LaunchPlan
+from tskernels.ops.attention.cuda import plan_decode
 
 pytestmark = pytest.mark.gpu
 
@@ -71,3 +74,22 @@ def test_agrees_with_the_reference_on_the_gpu(run: Run) -> None:
     for got, want in zip(there, wanted, strict=True):
         assert got is not None
         assert_close(got[: case.rows].cpu(), want[: case.rows], TOLERANCE[run.dtype])
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        Sequences((*range(1, 64 * 48, 48)[:-1], 8192), 8, 4, 128, 64),
+        Sequences(tuple(range(2000, 2016)), 8, 4, 128, 64, idle=(3, 15)),
+        Sequences((1, 700, 65, 2048, 64, 129, 33, 1500), 8, 8, 64, 16, window=600, sinks=True),
+    ],
+    ids=lambda of: f"{len(of.lengths)}x{of.kv_heads}x{of.group}x{of.width}",
+)
+def test_decode_of_many_sequences_of_any_length(of: Sequences) -> None:
+    case = asked(of)
+    plan = plan_decode(decode_layout(case.inputs, of))
+    assert isinstance(plan.launches[0].function, CudaFunction)
+    inputs = tuple(x.cuda() for x in case.inputs)
+    y = torch.full_like(inputs[0], float("nan"))
+    launch(plan, Case(inputs, {}), (y,))
+    torch.testing.assert_close(y.cpu().double(), case.wanted, rtol=2**-7, atol=0.01)

@@ -158,6 +158,7 @@ class Attention:
         for planned in self.plan.launches:
             kernel = device.load(compile_function(planned.function, "sm_90"))
             pointers = [self._address(address) for address in planned.addresses]
+            assert not planned.maps
             kernel.bind(planned.grid, pointers, early=True)()
 
     def run(self, stream: torch.cuda.Stream, calls: tuple[PackLaunch, ...]) -> None:

@@ -3,105 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from decode_cases import Sequences, asked, layout
 from hopper_source import built, place
 from torch import Tensor
 
+from tskernels.capabilities import SHARED_BYTES
 from tskernels.compilers import compile_function
 from tskernels.cubin import CubinError
-from tskernels.launch import ALIGNED, CallLayout, CudaFunction, LaunchPlan, Operand
-from tskernels.ops.attention.configs import Heads, Units, takes_units, unit_candidates
+from tskernels.launch import CudaFunction, LaunchPlan
+from tskernels.ops.attention.configs import Decode, Heads, Units, shares, takes_units
 from tskernels.ops.attention.cuda import by_units, plan_shares
-from tskernels.schema import DType, TensorType
-
-
-@dataclass(frozen=True)
-class Sequences:
-    """Lengths of sequences, those that ask nothing, and what is asked of them."""
-
-    lengths: tuple[int, ...]
-    kv_heads: int
-    group: int
-    width: int
-    page: int
-    window: int = 0
-    sinks: bool = False
-    idle: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The inputs of an attention, and what it should give: numbers beyond a sequence are NaN."""
-
-    inputs: tuple[Tensor, ...]
-    wanted: Tensor
-
-
-def normal(*shape: int) -> Tensor:
-    return torch.randn(*shape).bfloat16()
-
-
-def asked(of: Sequences) -> Asked:
-    """Random keys and values, in pages in random order."""
-    torch.manual_seed(len(of.lengths))  # pyright: ignore[reportUnknownMemberType]
-    counts = [-(-length // of.page) for length in of.lengths]
-    tables = torch.zeros(len(counts), max(counts) + 1, dtype=torch.int32)
-    order = torch.randperm(sum(counts) + 1).int()
-    cache = torch.full((len(order), 2, of.kv_heads, of.page, of.width), float("nan")).bfloat16()
-    rows = [0 if s in of.idle else 1 for s in range(len(counts))]
-    query = normal(sum(rows), of.kv_heads * of.group, of.width)
-    sinks, at = normal(of.kv_heads * of.group), 0
-    wanted: list[Tensor] = []
-    for s, (length, count) in enumerate(zip(of.lengths, counts, strict=True)):
-        tables[s, :count] = order[at : at + count]
-        at += count
-        held = normal(2, of.kv_heads, length, of.width)
-        for page in range(count):
-            part = held[:, :, page * of.page : (page + 1) * of.page]
-            cache[tables[s, page], :, :, : part.shape[2]] = part
-        if of.window:
-            forget(cache, tables[s], length - of.window)
-        if rows[s]:
-            wanted.append(attention(query[sum(rows[:s])], held, sinks, of))
-    starts = torch.tensor(list(accumulate(rows, initial=0)), dtype=torch.int32)
-    lengths = torch.tensor(of.lengths, dtype=torch.int32)
-    return Asked((query, cache, tables, lengths, starts, sinks), torch.stack(wanted))
-
-
-def forget(cache: Tensor, table: Tensor, before: int) -> None:
-    """What is older than a window may be anything, and its pages may be another's."""
-    size = cache.shape[3]
-    for key in range(before):
-        cache[table[key // size], :, :, key % size] = float("nan")
-    table[: max(before, 0) // size] = 10**6
-
-
-def attention(query: Tensor, held: Tensor, sinks: Tensor, of: Sequences) -> Tensor:
-    """In float64: query [heads, D], held [2, kv_heads, length, D]."""
-    if of.window:
-        held = held[:, :, -of.window :]
-    keys, values = held.double().repeat_interleave(of.group, 1)
-    scores = torch.einsum("hd,htd->ht", query.double(), keys) * of.width**-0.5
-    if of.sinks:
-        scores = torch.cat([scores, sinks.double()[:, None]], 1)
-    weights = scores.softmax(1)[:, : keys.shape[1]]
-    return torch.einsum("ht,htd->hd", weights, values)
-
-
-def layout(inputs: Sequence[Tensor], of: Sequences) -> CallLayout:
-    def operand(x: Tensor) -> Operand:
-        kind = DType.INT32 if x.dtype is torch.int32 else DType.BFLOAT16
-        return Operand(TensorType(kind, tuple(x.shape)), x.stride(), ALIGNED)
-
-    operands = [operand(x) for x in inputs]
-    given = (*operands[:5], operands[5] if of.sinks else None)
-    attributes = {"scale": of.width**-0.5, "window": of.window}
-    return CallLayout(given, (operands[0],), attributes, "sm_90")
+from tskernels.schema import DType
 
 
 def run_here(
@@ -159,7 +76,7 @@ def test_a_plan_has_the_memory_that_the_kernel_needs() -> None:
 def test_a_ring_larger_than_a_block_may_have_is_refused_when_compiled() -> None:
     of = Sequences((64, 64), 8, 4, 128, 16)
     (launch,) = plan_shares(layout(asked(of).inputs, of), Units(132, 7)).launches
-    with pytest.raises(CubinError, match="takes 242816 bytes of shared memory.* 232448 on sm_90"):
+    with pytest.raises(CubinError, match=r"takes 242816 bytes of shared memory.* 232448 on sm_90"):
         compile_function(launch.function, "sm_90")
 
 
@@ -184,10 +101,22 @@ def test_calls_that_the_kernel_cannot_take_are_left_to_another() -> None:
     assert not by_units(replace(call, inputs=(call.inputs[0], apart, *call.inputs[2:])))
 
 
-def test_every_candidate_fits_as_often_as_it_should() -> None:
-    for group, width in ((4, 128), (8, 64), (8, 128), (1, 128)):
-        heads = Heads(64, 8, group, width, DType.BFLOAT16)
-        for config in unit_candidates(heads):
-            resident = -(-config.blocks // 132)
-            assert resident * (config.shared_bytes(heads) + 1024) <= 228 * 1024
-            assert config.stages >= 2
+def test_another_chip_has_another_kernel() -> None:
+    of = Sequences((64,), 8, 4, 128, 64)
+    call = layout(asked(of).inputs, of)
+    for arch in sorted(set(SHARED_BYTES) - {"sm_90"}):
+        assert not by_units(replace(call, arch=arch))
+
+
+@pytest.mark.parametrize(("group", "width"), [(4, 128), (8, 64), (8, 128), (1, 128)])
+def test_many_sequences_have_equal_shares_of_two_blocks_a_multiprocessor(
+    group: int, width: int
+) -> None:
+    heads = Heads(8, 8, group, width, DType.BFLOAT16)
+    config = shares(heads, "sm_90", by_units=True)
+    assert isinstance(config, Units)
+    assert config.blocks <= 2 * 132
+    assert 2 * (config.shared_bytes(heads) + 1024) <= 228 * 1024
+    assert config.stages * 2 * 64 * width * 2 == 65_536  # bytes on their way in a block
+    assert isinstance(shares(replace(heads, rows=7), "sm_90", by_units=True), Decode)
+    assert isinstance(shares(heads, "sm_90", by_units=False), Decode)

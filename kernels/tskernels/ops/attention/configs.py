@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tskernels.capabilities import HOPPER, SHARED_BYTES
 from tskernels.launch import next_power_of_two
 from tskernels.schema import DType
 from tskernels.tuning.table import table
@@ -82,12 +81,9 @@ UNIT = 64
 _BEFORE_RING = 5120
 """Bytes of barriers and of the units of each sequence, and to begin at a multiple of 1,024."""
 
-_MULTIPROCESSORS = 132
-
 _FEWEST_ITEMS = 64
-"""Key heads of sequences from which equal shares are faster or as fast, and far faster where
-lengths differ (docs/performance.md)."""
 _UNIT_BLOCKS = 256
+"""Two a multiprocessor; a power of two shares out sequences of one length without a rest."""
 _UNIT_BYTES = 32_768
 """Of keys on their way in a block's ring, and as many of values."""
 
@@ -95,19 +91,22 @@ Shares: TypeAlias = Decode | Units
 """How the keys of sequences with one row are shared out among blocks."""
 
 
-def decode(heads: Heads, arch: str, *, by_units: bool = False) -> Shares:
-    """Block sizes for one row a sequence: as measured on `arch`, else by rule.
+def shares(heads: Heads, arch: str, *, by_units: bool) -> Shares:
+    """How a decode step shares out keys; `by_units` says whether Hopper's kernel takes the call.
 
-    `by_units` says whether that is possible (see `takes_units`).
+    In equal units from so many key heads of sequences on that it is faster, or as fast; where
+    lengths differ it is far faster (docs/performance.md).
     """
-    measured = table(arch).get(heads.decode_key)
-    if measured is not None:
-        if "blocks" not in measured.config:
-            return Decode(**measured.config)
-        if by_units:
-            return Units(**measured.config)
     if by_units and heads.rows * heads.kv_heads >= _FEWEST_ITEMS:
         return Units(_UNIT_BLOCKS, _UNIT_BYTES // (UNIT * heads.width * heads.dtype.itemsize))
+    return decode(heads, arch)
+
+
+def decode(heads: Heads, arch: str) -> Decode:
+    """Block sizes for one row a sequence by splits: as measured on `arch`, else by rule."""
+    measured = table(arch).get(heads.decode_key)
+    if measured is not None:
+        return Decode(**measured.config)
     wanted = next_power_of_two(_BLOCKS_WANTED // (heads.rows * heads.kv_heads))
     splits = max(1, min(wanted, most_splits(heads)))
     wide = heads.dtype is DType.FLOAT32
@@ -148,19 +147,6 @@ _SMALLEST_PAGE = 8
 """Keys of a page, so that the copy engine's boxes begin where eight lines do."""
 _MOST_SEQUENCES = 480
 """Sequences whose units have room before the ring."""
-
-
-def unit_candidates(heads: Heads) -> Iterator[Units]:
-    """One or two blocks a multiprocessor, or some fewer, with as large a ring as fits, or less.
-
-    A power of two shares out the keys of as many sequences of one length without a rest.
-    """
-    for blocks in (1, 2):
-        stage = Units(1, 1).shared_bytes(heads) - Units(1, 0).shared_bytes(heads)
-        room = SHARED_BYTES[HOPPER] // blocks - 1024 - Units(1, 0).shared_bytes(heads)
-        most = min(8, room // stage)
-        for each, stages in itertools.product((_MULTIPROCESSORS, 128), {max(2, most - 1), most}):
-            yield Units(each * blocks, stages)
 
 
 def decode_candidates(heads: Heads) -> Iterator[Decode]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import e, log2
 
-from tskernels.capabilities import CUDA, strides
+from tskernels.capabilities import CUDA, HOPPER, strides
 from tskernels.kernel import PERFORMANT, PORTABLE, KernelSpec, compiled
 from tskernels.launch import (
     ALIGNED,
@@ -31,6 +31,7 @@ from tskernels.ops.attention.configs import (
     Units,
     decode,
     rows,
+    shares,
     takes_units,
 )
 from tskernels.schema import DType
@@ -68,14 +69,16 @@ def plan_kv_write(call: CallLayout) -> LaunchPlan:
 
 def plan_decode(call: CallLayout) -> LaunchPlan:
     """One row of each sequence; a sequence's keys are shared out among blocks."""
-    return plan_shares(call, decode(heads_of(call), call.arch, by_units=by_units(call)))
+    return plan_shares(call, shares(heads_of(call), call.arch, by_units=by_units(call)))
 
 
 def by_units(call: CallLayout) -> bool:
-    """Whether Hopper's kernel takes the call.
+    """Whether Hopper's kernel takes the call, and the call is for Hopper.
 
     The copy engine must be able to read its cache, and a thread two neighbours of its query.
     """
+    if call.arch != HOPPER:
+        return False
     query, cache, sequences = call.input(0), call.input(1), call.input(3).shape[0]
     fits = takes_units(heads_of(call), cache.shape[3], sequences)
     pairs = query.alignment % 4 == 0 and all(stride % 2 == 0 for stride in query.strides[:2])
@@ -173,7 +176,7 @@ def plan_extend(call: CallLayout) -> LaunchPlan:
 def plan_single(call: CallLayout) -> LaunchPlan:
     """The rows of sequences with one row, whatever others have."""
     heads = replace(heads_of(call), rows=call.input(3).shape[0])
-    return plan_shares(call, decode(heads, call.arch, by_units=by_units(call)))
+    return plan_shares(call, decode(heads, call.arch))
 
 
 def plan_tiles(call: CallLayout, config: Rows, *, several: bool = False) -> LaunchPlan:
