@@ -15,7 +15,7 @@ from tskernels.schema import DType, TensorType
 
 @dataclass(frozen=True)
 class Sequences:
-    """Lengths of sequences, those that ask nothing, and what is asked of them."""
+    """Lengths of sequences, those that have no row or three in this step, and their heads."""
 
     lengths: tuple[int, ...]
     kv_heads: int
@@ -25,11 +25,15 @@ class Sequences:
     window: int = 0
     sinks: bool = False
     idle: tuple[int, ...] = ()
+    several: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The inputs of an attention, and what it should give: numbers beyond a sequence are NaN."""
+    """The inputs of an attention, and what it should give: NaN where it should give nothing.
+
+    Numbers beyond a sequence are NaN too.
+    """
 
     inputs: tuple[Tensor, ...]
     wanted: Tensor
@@ -46,7 +50,7 @@ def asked(of: Sequences) -> Asked:
     tables = torch.zeros(len(counts), max(counts) + 1, dtype=torch.int32)
     order = torch.randperm(sum(counts) + 1).int()
     cache = torch.full((len(order), 2, of.kv_heads, of.page, of.width), float("nan")).bfloat16()
-    rows = [0 if s in of.idle else 1 for s in range(len(counts))]
+    rows = [0 if s in of.idle else 3 if s in of.several else 1 for s in range(len(counts))]
     query = normal(sum(rows), of.kv_heads * of.group, of.width)
     sinks, at = normal(of.kv_heads * of.group), 0
     wanted: list[Tensor] = []
@@ -59,8 +63,10 @@ def asked(of: Sequences) -> Asked:
             cache[tables[s, page], :, :, : part.shape[2]] = part
         if of.window:
             forget(cache, tables[s], length - of.window)
-        if rows[s]:
+        if rows[s] == 1:
             wanted.append(attention(query[sum(rows[:s])], held, sinks, of))
+        else:
+            wanted.extend([torch.full_like(query[0].double(), float("nan"))] * rows[s])
     starts = torch.tensor(list(accumulate(rows, initial=0)), dtype=torch.int32)
     lengths = torch.tensor(of.lengths, dtype=torch.int32)
     return Asked((query, cache, tables, lengths, starts, sinks), torch.stack(wanted))
